@@ -1,0 +1,1 @@
+"""Benchmarks: how fast, and how fast it could be."""

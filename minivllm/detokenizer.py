@@ -1,0 +1,69 @@
+"""From tokens to text, piece by piece: never half a character, never the beginning of a stop string.
+
+A token is not a character: an emoji can take four. Text is shown only once it can no longer change: not while the
+decoded tail ends in the replacement character, and not while it could still grow into a stop string.
+"""
+
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """The two methods of a Hugging Face tokenizer that are needed here."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str: ...
+    def encode(self, text: str) -> list[int]: ...
+
+
+class Detokenizer:
+    """Text of one request. `text` is final; `stopped` is the stop string that ended it, if one did."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), min_tokens: int = 0) -> None:
+        self._tokenizer, self._stop, self._min_tokens = tokenizer, stop, min_tokens
+        self._ids: list[int] = []
+        self._from = 0  # tokens before this are settled: decoding starts a little earlier for context
+        self._read = 0
+        self._pending = ""
+        self.text = ""
+        self.stopped: str | None = None
+
+    @property
+    def seen(self) -> int:
+        """Tokens added so far."""
+        return len(self._ids)
+
+    def add(self, token: int) -> str:
+        """One more token; returns the text that became visible through it."""
+        self._ids.append(token)
+        settled = self._tokenizer.decode(self._ids[self._from : self._read], skip_special_tokens=True)
+        whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
+        if len(whole) > len(settled) and not whole.endswith("\ufffd"):
+            self._pending += whole[len(settled) :]
+            self._from, self._read = self._read, len(self._ids)
+        if self._stop and len(self._ids) >= self._min_tokens:
+            found = [(at, s) for s in self._stop if (at := self._pending.find(s)) >= 0]
+            if found:
+                at, self.stopped = min(found, key=lambda item: item[0])
+                return self._show(at)
+        return self._show(len(self._pending) - self._held())
+
+    def finish(self) -> str:
+        """The request ended otherwise than by a stop string: everything held back becomes visible."""
+        if self._read < len(self._ids) and self.stopped is None:
+            settled = self._tokenizer.decode(self._ids[self._from : self._read], skip_special_tokens=True)
+            whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
+            self._pending += whole[len(settled) :]
+            self._read = len(self._ids)
+        return self._show(len(self._pending) if self.stopped is None else 0)
+
+    def _held(self) -> int:
+        """Length of the longest tail that is the beginning of a stop string."""
+        longest = max((len(s) for s in self._stop), default=1) - 1
+        for size in range(min(longest, len(self._pending)), 0, -1):
+            if any(s.startswith(self._pending[-size:]) for s in self._stop):
+                return size
+        return 0
+
+    def _show(self, count: int) -> str:
+        piece, self._pending = self._pending[:count], self._pending[count:]
+        self.text += piece
+        return piece

@@ -1,0 +1,90 @@
+"""At the door: every check a request must pass before anything is queued, and the request made of it.
+
+Each refusal is a `ValueError` that says what was given and what is allowed; nothing was changed when it is raised.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+from minivllm.core.scheduler import Cache
+from minivllm.request import Request, SamplingParams
+
+
+def letters() -> Iterator[str]:
+    """A, B, … Z, AA, AB, …: ids short enough to read in a block."""
+    size = 1
+    while True:
+        for number in range(26**size):
+            yield "".join(chr(65 + number // 26**place % 26) for place in reversed(range(size)))
+        size += 1
+
+
+def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> list[int]:
+    """The prompt as plain ints. Refuses an empty one, ids outside the vocabulary, and one that leaves no room to answer."""
+    ids = [int(token) for token in tokens]
+    if not ids:
+        raise ValueError("the prompt is empty; at least one token is needed")
+    wrong = [token for token in ids if not 0 <= token < vocab_size]
+    if wrong:
+        raise ValueError(f"token id {wrong[0]} is out of range; allowed: 0 to {vocab_size - 1}")
+    if len(ids) >= max_model_len:
+        raise ValueError(
+            f"the prompt has {len(ids)} tokens; max_model_len is {max_model_len}, so at most {max_model_len - 1} leave "
+            "room for an answer"
+        )
+    return ids
+
+
+def make_request(
+    request_id: str,
+    tokens: list[int],
+    params: SamplingParams,
+    cache: Cache,
+    *,
+    max_model_len: int,
+    max_prompt: int | None,
+    eos: frozenset[int],
+    seed: int,
+    arrival: int,
+    priority: int = 0,
+    extra_keys: tuple[tuple[str, str], ...] = (),
+) -> Request:
+    """A request with its limits settled. `max_prompt` is the token budget when prompts may not be chunked."""
+    stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos)
+    if params.seed is None:  # requests without a seed differ from each other, and are the same in every run
+        digest = blake2b(f"{seed}:{arrival}".encode(), digest_size=7).digest()
+        seed = int.from_bytes(digest, "little")
+    else:
+        seed = params.seed
+    request = Request(
+        request_id, tokens, params, limit=max_model_len, stop_ids=stop_ids, extra_keys=extra_keys, priority=priority,
+        arrival=arrival, seed=seed,
+    )  # fmt: skip
+    if max_prompt is not None and len(tokens) > max_prompt:
+        raise ValueError(
+            f"the prompt has {len(tokens)} tokens; with enable_chunked_prefill=False at most "
+            f"max_num_batched_tokens={max_prompt} are allowed"
+        )
+    set_limit(request, cache, max_model_len)
+    return request
+
+
+def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
+    """The length at which a request must end: its max_tokens, the model's length, or what the whole pool can hold.
+
+    The newest token is never fed back, so `capacity` tokens of K/V carry a sequence of `capacity + 1`. Refuses a request
+    that could not run even alone.
+    """
+    capacity = cache.capacity(request)
+    size = cache.block_size
+    if capacity < len(request.tokens):
+        need, have = -(-len(request.tokens) // size), capacity // size
+        where = f"the whole pool offers it {have}" if have else "no extent of the empty pool can hold its reservation"
+        raise ValueError(
+            f"request {request.id!r} needs {need} blocks of {size} tokens for its {len(request.tokens)} tokens; {where}: "
+            "use a larger num_blocks or a shorter prompt"
+        )
+    wanted = request.prompt_len + (request.params.max_tokens or max_model_len)
+    request.limit, request.limit_detail = min(
+        (wanted, None), (max_model_len, "max_model_len"), (capacity + 1, "kv_capacity"), key=lambda pair: pair[0]
+    )

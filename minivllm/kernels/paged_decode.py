@@ -1,0 +1,181 @@
+"""Decode attention: one new token per request against all its pages, read once at close to the speed of the memory.
+
+A program takes one work item (a piece of one request's context) and one key head. The query heads that share the key head are
+the rows of a tile, padded to the 16 that a tensor core multiplies, so a key is read once for all of them. The new token never
+goes through memory: its program norms, rotates and stores it, and starts the online softmax with it.
+
+Work items are sorted longest first, or the last program to start would be the longest; few requests are cut into pieces, so that
+every multiprocessor has several small programs (`plan_kernel`). Source: Kwon et al. 2023, section 4.3; Dao et al. 2023.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from minivllm.kernels.batch import StepBatch
+from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
+from minivllm.kernels.pieces import finish
+from minivllm.kernels.store import norm_and_rotate
+
+TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
+MAX_PIECES = 32  # of one request; the last program reads them one after another
+
+
+class DecodePlan(NamedTuple):
+    """Which program does what, made once per step and used by every layer. N is fixed by the shapes, so a graph can hold it."""
+
+    items: Tensor  # [N, 5] int32: row, first and last token (exclusive) among the earlier ones, row's first item, row's items
+    count: Tensor  # [1] int32: items in use
+    counters: Tensor  # [R, Hkv] int32: pieces of a row and head that are done
+    partial: Tensor  # [N, Hq, D] float32: unmerged accumulators (empty if no row can be split)
+    stats: Tensor  # [N, Hq, 2] float32: their largest score and sum
+
+
+@triton.jit
+def plan_kernel(
+    context_lens, query_starts, items, count, counters, rows, target, HKV: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_H: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, MAX_PIECES: tl.constexpr,
+):  # fmt: skip
+    """One program: one row finds its rank among all rows, and writes its work items there."""
+    row = tl.program_id(0)
+    r = tl.arange(0, BLOCK_R)
+    context = tl.load(context_lens + r, mask=r < rows, other=0)
+    fed = tl.load(query_starts + r + 1, mask=r < rows, other=0) - tl.load(query_starts + r, mask=r < rows, other=0)
+    decodes = (context > 0) & (fed == 1)
+    earlier = tl.where(decodes, context - 1, 0)
+    pieces = decodes.to(tl.int32)
+    if SPLIT:
+        size = tl.maximum(tl.cdiv(tl.sum(earlier), target), tl.cdiv(tl.max(earlier), MAX_PIECES))
+        size = tl.maximum(tl.cdiv(size, TILE) * TILE, 2 * TILE)
+        pieces = tl.where(decodes, tl.maximum(tl.cdiv(earlier, size), 1), 0)
+    mine = tl.sum(tl.where(r == row, earlier, 0))
+    my_pieces = tl.sum(tl.where(r == row, pieces, 0))
+    longer = (earlier > mine) | ((earlier == mine) & (r < row))
+    first = tl.sum(tl.where(longer, pieces, 0))
+    share = tl.cdiv(tl.cdiv(mine, tl.maximum(my_pieces, 1)), TILE) * TILE
+    p = tl.arange(0, MAX_PIECES)
+    item = items + (first + p) * 5
+    tl.store(item, row, mask=p < my_pieces)
+    tl.store(item + 1, p * share, mask=p < my_pieces)
+    tl.store(item + 2, tl.minimum((p + 1) * share, mine), mask=p < my_pieces)
+    tl.store(item + 3, first, mask=p < my_pieces)
+    tl.store(item + 4, my_pieces, mask=p < my_pieces)
+    h = tl.arange(0, BLOCK_H)
+    tl.store(counters + row * HKV + h, 0, mask=h < HKV)
+    if row == 0:
+        tl.store(count, tl.sum(pieces))
+
+
+def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, programs: int | None = None) -> DecodePlan:
+    """Work items for the rows of `batch` that feed one token; about `programs` programs (5 per multiprocessor) if any is split."""
+    rows, device = len(batch.context_lens), batch.context_lens.device
+    target = max(1, (programs or 5 * multiprocessors()) // kv_heads)
+    split = rows < 1.5 * target
+    items = min(target + rows, MAX_PIECES * rows) if split else rows
+    scratch = items * q_heads if split else 0
+    plan = DecodePlan(
+        items=torch.empty(items, 5, dtype=torch.int32, device=device),
+        count=torch.empty(1, dtype=torch.int32, device=device),
+        counters=torch.empty(rows, kv_heads, dtype=torch.int32, device=device),
+        partial=torch.empty(scratch, head_dim, dtype=torch.float32, device=device),
+        stats=torch.empty(scratch, 2, dtype=torch.float32, device=device),
+    )
+    plan_kernel[(rows,)](
+        batch.context_lens, batch.query_starts, plan.items, plan.count, plan.counters, rows, target, HKV=kv_heads,
+        BLOCK_R=next_power_of_2(rows), BLOCK_H=next_power_of_2(kv_heads), SPLIT=split, TILE=TILE, MAX_PIECES=MAX_PIECES,
+        num_warps=4,
+    )  # fmt: skip
+    return plan
+
+
+@triton.jit
+def decode_kernel(
+    qkv, k_pool, v_pool, out, q_norm, k_norm, cos_sin, slots, query_starts, context_lens, tables,
+    items, count, counters, partial, stats, eps, scale, qkv_stride, table_stride,
+    HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_G: tl.constexpr,
+    PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """One program: one work item, one key head. `scale` includes log2(e), so that exp2 gives the softmax."""
+    head, item = tl.program_id(0), tl.program_id(1)
+    if item >= tl.load(count):
+        return
+    row, begin, end = tl.load(items + item * 5), tl.load(items + item * 5 + 1), tl.load(items + item * 5 + 2)
+    first, pieces = tl.load(items + item * 5 + 3), tl.load(items + item * 5 + 4)
+    token = tl.load(query_starts + row).to(tl.int64)
+    position = tl.load(context_lens + row) - 1
+    group: tl.constexpr = HQ // HKV
+    g, d = tl.arange(0, BLOCK_G)[:, None], tl.arange(0, BLOCK_D)[None, :]
+    real = (g < group) & (d < D)  # [BLOCK_G, BLOCK_D]
+    q_head = head * group + g
+    angles = cos_sin + position.to(tl.int64) * D
+
+    q = norm_and_rotate(qkv + token * qkv_stride + q_head * D, q_norm, real, angles, d, eps, D, NORM, ROPE)
+    q = q.to(qkv.dtype.element_ty).to(DOT)
+    new = qkv + token * qkv_stride + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # the new token's key
+    k = norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE).to(k_pool.dtype.element_ty)
+    v = tl.load(new + HKV * D + d, mask=d < D, other=0.0)  # [1, BLOCK_D]
+    newest = end == position  # the piece that ends where the new token begins takes it along
+    slot = tl.load(slots + token)
+    written = d < tl.where(newest & (slot >= 0), D, 0)
+    tl.store(k_pool + (slot * HKV + head) * D + d, k, mask=written)
+    tl.store(v_pool + (slot * HKV + head) * D + d, v, mask=written)
+
+    score = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale
+    m = tl.where(newest, score, float("-inf"))  # [BLOCK_G]: largest score
+    l = tl.where(newest, 1.0, 0.0) + tl.zeros([BLOCK_G], tl.float32)  # sum of exp2(score - m)
+    acc = tl.where(newest, v.to(tl.float32), 0.0) + tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
+
+    # Lanes past the end read the last valid token again and score -inf. The page index of the next tile is loaded one
+    # iteration early: an index loaded where it is used would break the pipeline of the loads that depend on it.
+    table = tables + row.to(tl.int64) * table_stride
+    lane = tl.arange(0, TILE)
+    last = tl.maximum(end - 1, 0)
+    at = tl.minimum(begin + lane, last)
+    page = tl.load(table + at // PAGE)
+    for start in range(begin, end, TILE):
+        offset = ((page.to(tl.int64) * PAGE + at % PAGE) * HKV + head) * D  # [TILE]
+        keys = tl.load(k_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
+        values = tl.load(v_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
+        at = tl.minimum(start + TILE + lane, last)
+        page = tl.load(table + at // PAGE)
+        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale  # [BLOCK_G, TILE]
+        scores = tl.where((start + lane < end)[None, :], scores, float("-inf"))
+        highest = tl.maximum(m, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - highest[:, None])
+        shrink = tl.exp2(m - highest)
+        l = l * shrink + tl.sum(weights, axis=1)
+        acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="ieee")
+        m = highest
+
+    scratch = first.to(tl.int64) * HQ + q_head  # [BLOCK_G, 1]: this row's first piece
+    finish(
+        acc, m, l, out + token * (HQ * D) + q_head * D + d, real, partial + scratch * D + d, stats + scratch * 2,
+        item - first, pieces, HQ, counters + row * HKV + head, D,
+    )  # fmt: skip
+
+
+def paged_decode(
+    qkv: Tensor, kv_layer: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float, cos_sin: Tensor | None,
+    batch: StepBatch, plan: DecodePlan, out: Tensor,
+) -> None:  # fmt: skip
+    """Store and attend for the rows of `batch` that feed one token; writes their part of `out: [T, Hq * D]`.
+
+    `qkv: [T, (Hq + 2 * Hkv) * D]`; `kv_layer: [2, num_blocks, block_size, Hkv, D]`; `q_norm, k_norm: [D]`;
+    `cos_sin: [max_position, D]` float32. Padding rows and rows that feed several tokens are not touched.
+    """
+    block_size, kv_heads, head_dim = kv_layer.shape[2:]
+    q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
+    norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
+    decode_kernel[(kv_heads, len(plan.items))](
+        qkv, kv_layer[0], kv_layer[1], out, q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
+        batch.slots, batch.query_starts, batch.context_lens, batch.block_tables, *plan,
+        eps, head_dim**-0.5 * 1.4426950408889634, qkv.stride(0), batch.block_tables.stride(0),
+        HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
+        BLOCK_G=max(16, next_power_of_2(q_heads // kv_heads)), PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
+        DOT=compute_dtype(kv_layer.dtype), num_warps=2, num_stages=3 if head_dim <= 128 else 2,
+    )  # fmt: skip

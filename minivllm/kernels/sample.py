@@ -1,0 +1,178 @@
+"""Choose a token by inverse CDF: one uniform number, two passes over the logits, no sort and no noise per token.
+
+Pass one reduces each chunk of the vocabulary to its largest logit, where that is, and its sum of exp(logit - largest). Pass two,
+one program per row, finds in those few numbers the chunk in which the cumulative probability exceeds u, and then the token inside it.
+u is a hash of (seed, position), so a request draws the same token whatever its neighbours, its row or the batch size.
+
+Top-k, top-p and min-p all keep "the tokens whose logit is at least some threshold". A pass before finds it by bisection over the
+bits of a float: 32 halvings, each a count (top-k) or a sum of probabilities (top-p).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from minivllm.kernels.batch import SamplingTensors
+from minivllm.kernels.launch import next_power_of_2
+
+CHUNK = 4096
+
+
+@triton.jit
+def uniform(seed, position):
+    """splitmix64 (Steele et al. 2014) of both numbers -> u in (0, 1), float64 because in float32 it could round to 1."""
+    z = seed.to(tl.uint64) * 0x9E3779B97F4A7C15 + position.to(tl.uint64) * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    return ((z ^ (z >> 31)) >> 40).to(tl.float64) * (1.0 / 16777216.0) + (0.5 / 16777216.0)
+
+
+@triton.jit
+def scaled_logits(logits, ids, temperature, inside):
+    """Logits over temperature, float32; -inf outside the vocabulary. Greedy rows (temperature 0) stay as they are."""
+    divisor = tl.where(temperature > 0, temperature, 1.0)
+    return tl.load(logits + ids, mask=inside, other=float("-inf")).to(tl.float32) / divisor
+
+
+@triton.jit
+def chunk_kernel(
+    logits, temperatures, thresholds, largest, where_largest, mass, vocab, stride, chunks,
+    FILTERED: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """One program: one chunk of one row."""
+    row, chunk = tl.program_id(0), tl.program_id(1)
+    ids = chunk * CHUNK + tl.arange(0, CHUNK)
+    y = scaled_logits(logits + row.to(tl.int64) * stride, ids, tl.load(temperatures + row), ids < vocab)
+    top = tl.max(y, axis=0)
+    weight = tl.exp(y - tl.where(top == float("-inf"), 0.0, top))
+    if FILTERED:
+        weight = tl.where(y >= tl.load(thresholds + row), weight, 0.0)
+    at = row * chunks + chunk
+    tl.store(largest + at, top)
+    tl.store(where_largest + at, tl.min(tl.where(y == top, ids, vocab - 1), axis=0))
+    tl.store(mass + at, tl.sum(weight, axis=0))
+
+
+@triton.jit
+def pick_kernel(
+    logits, temperatures, thresholds, seeds, positions, largest, where_largest, mass, tokens, vocab, stride, chunks,
+    FILTERED: tl.constexpr, CHUNK: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """One program: one row. Rounding may leave the last sum just short of u: then the last possible token is taken."""
+    row = tl.program_id(0)
+    c = tl.arange(0, BLOCK_C)
+    tops = tl.load(largest + row * chunks + c, mask=c < chunks, other=float("-inf"))
+    top = tl.max(tops, axis=0)
+    temperature = tl.load(temperatures + row)
+    if temperature == 0:
+        best = tl.min(tl.where(tops == top, c, chunks - 1), axis=0)
+        tl.store(tokens + row, tl.load(where_largest + row * chunks + best).to(tl.int64))
+    else:
+        weights = tl.load(mass + row * chunks + c, mask=c < chunks, other=0.0) * tl.exp(tops - top)
+        reached = tl.cumsum(weights.to(tl.float64), axis=0)
+        target = uniform(tl.load(seeds + row), tl.load(positions + row)) * tl.max(reached, axis=0)
+        last = tl.max(tl.where(weights > 0, c, 0), axis=0)
+        chunk = tl.min(tl.where((reached > target) & (weights > 0), c, last), axis=0)
+        before = tl.sum(tl.where(c < chunk, weights.to(tl.float64), 0.0), axis=0)
+        chunk_top = tl.max(tl.where(c == chunk, tops, float("-inf")), axis=0)
+
+        ids = chunk * CHUNK + tl.arange(0, CHUNK)
+        y = scaled_logits(logits + row.to(tl.int64) * stride, ids, temperature, ids < vocab)
+        weight = tl.exp(y - chunk_top)
+        if FILTERED:
+            weight = tl.where(y >= tl.load(thresholds + row), weight, 0.0)
+        rest = ((target - before) * tl.exp(top - chunk_top).to(tl.float64)).to(tl.float32)
+        last_id = tl.max(tl.where(weight > 0, ids, 0), axis=0)
+        passed = (tl.cumsum(weight, axis=0) > rest) & (weight > 0)
+        tl.store(tokens + row, tl.min(tl.where(passed, ids, last_id), axis=0).to(tl.int64))
+
+
+@triton.jit
+def ordered(x):
+    """Bits of a float32 as an int32 that compares like the float (and its own inverse, on the bits)."""
+    bits = x.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def threshold_kernel(
+    logits, temperatures, top_ks, top_ps, min_ps, thresholds, vocab, stride, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One program: one row. The threshold is the largest value that still keeps enough tokens, or enough probability."""
+    row = tl.program_id(0)
+    k, p, min_p = tl.load(top_ks + row), tl.load(top_ps + row), tl.load(min_ps + row)
+    temperature = tl.load(temperatures + row)
+    logits += row.to(tl.int64) * stride
+    lane = tl.arange(0, BLOCK)
+    highest = tl.full([BLOCK], float("-inf"), tl.float32)
+    for start in range(0, vocab, BLOCK):
+        highest = tl.maximum(highest, scaled_logits(logits, start + lane, temperature, start + lane < vocab))
+    top = tl.max(highest, axis=0)
+    threshold = tl.full([], float("-inf"), tl.float32)
+    if (k > 0) & (k < vocab):
+        threshold = bisect(logits, temperature, top, threshold, k.to(tl.float32), vocab, BLOCK, True)
+    if p < 1.0:
+        total = kept(logits, temperature, top, threshold, vocab, BLOCK, False)
+        threshold = tl.maximum(threshold, bisect(logits, temperature, top, threshold, p * total, vocab, BLOCK, False))
+    if min_p > 0:
+        threshold = tl.maximum(threshold, top + tl.log(min_p))
+    tl.store(thresholds + row, tl.minimum(threshold, top))
+
+
+@triton.jit
+def kept(logits, temperature, top, threshold, vocab, BLOCK: tl.constexpr, COUNT: tl.constexpr):
+    """How many tokens (COUNT), or how much of exp(y - top), reach the threshold."""
+    lane = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, vocab, BLOCK):
+        y = scaled_logits(logits, start + lane, temperature, start + lane < vocab)
+        share = tl.full([BLOCK], 1.0, tl.float32) if COUNT else tl.exp(y - top)
+        total += tl.where((y >= threshold) & (start + lane < vocab), share, 0.0)
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
+def bisect(logits, temperature, top, floor, wanted, vocab, BLOCK: tl.constexpr, COUNT: tl.constexpr):
+    """The largest threshold that `wanted` tokens, or that much probability, reach."""
+    low, high = ordered(floor), ordered(top)  # low keeps enough (or is the floor); above high nothing is kept
+    while low < high:
+        middle = (low | high) - ((low ^ high) >> 1)  # rounded up, without overflow
+        value = (middle ^ ((middle >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        enough = kept(logits, temperature, top, value, vocab, BLOCK, COUNT) >= wanted
+        low = tl.where(enough, middle, low)
+        high = tl.where(enough, high, middle - 1)
+    return (low ^ ((low >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+def sample(logits: Tensor, params: SamplingTensors) -> Tensor:
+    """`logits: [S, V]`, any float dtype -> token ids `[S]` int64 by `params` (temperature 0: the first of tied maxima).
+
+    Tokens tied with the last one that top-k or top-p keeps are kept too.
+    """
+    rows, width = logits.shape
+    vocab = min(width, params.vocab_size or width)
+    chunk = min(CHUNK, next_power_of_2(vocab))
+    chunks = triton.cdiv(vocab, chunk)
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    stats = torch.empty(2, rows, chunks, dtype=torch.float32, device=logits.device)
+    where_largest = torch.empty(rows, chunks, dtype=torch.int32, device=logits.device)
+    tokens = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    thresholds, filtered = params.temperature, not (params.plain or params.all_greedy)
+    if filtered:
+        thresholds = torch.empty(rows, dtype=torch.float32, device=logits.device)
+        threshold_kernel[(rows,)](
+            logits, params.temperature, params.top_k, params.top_p, params.min_p, thresholds, vocab, logits.stride(0),
+            BLOCK=min(8192, next_power_of_2(vocab)), num_warps=16,
+        )  # fmt: skip
+    chunk_kernel[(rows, chunks)](
+        logits, params.temperature, thresholds, stats[0], where_largest, stats[1], vocab, logits.stride(0), chunks,
+        FILTERED=filtered, CHUNK=chunk, num_warps=4,
+    )  # fmt: skip
+    pick_kernel[(rows,)](
+        logits, params.temperature, thresholds, params.seed, params.position, stats[0], where_largest, stats[1], tokens,
+        vocab, logits.stride(0), chunks, FILTERED=filtered, CHUNK=chunk, BLOCK_C=next_power_of_2(chunks), num_warps=4,
+    )  # fmt: skip
+    return tokens

@@ -1,0 +1,43 @@
+"""What a student calls beside an exercise: `check` for a verdict, `hint` for help, `progress` for the score.
+
+`check("03.slot", slot)` prints one line: `○ not attempted`, `✓ …`, or `✗ …` with what is wrong.
+"""
+
+from typing import Any
+
+from minivllm.lab import record
+from minivllm.lab.grading import all_exercises, find, grade
+
+
+def check(name: str, answer: Any) -> None:
+    """Print the verdict on `answer`: `○ not attempted`, `✓ …` or `✗ …` and what is wrong."""
+    result = grade(name, answer)
+    if result.status == "✓":
+        record.record("solved", name, True)
+    print(result)
+
+
+def hint(name: str, n: int = 1) -> None:
+    """Print hint `n`, from gentle (1) to nearly the answer (3). Raises ValueError for another `n`."""
+    if n not in (1, 2, 3):
+        raise ValueError(f"hint number is {n!r}; allowed: 1, 2 or 3")
+    text = find(name).hints[n - 1]
+    record.record("hints", name, max(n, record.load()["hints"].get(name, 0)))
+    print(f"hint {n} of 3: {text}")
+
+
+def progress() -> None:
+    """Print the course so far, a line per chapter: exercises (✓ or ○), predictions made, hints used."""
+    known = record.load()
+    by_chapter: dict[str, list[str]] = {}
+    for one in all_exercises():
+        by_chapter.setdefault(one.name[:2], []).append(one.name)
+    for chapter in sorted({key[:2] for key in known["predictions"]} - by_chapter.keys()):
+        by_chapter[chapter] = []
+    for chapter in sorted(by_chapter):
+        marks = [f"{'✓' if known['solved'].get(name) else '○'} {name[3:]}" for name in by_chapter[chapter]]
+        hints = sum(known["hints"].get(name, 0) for name in by_chapter[chapter])
+        made = sum(key[:2] == chapter for key in known["predictions"])
+        print(f"{chapter}  {'  '.join(marks) or '–'}   predictions {made}, hints {hints}")
+    solved = sum(bool(known["solved"].get(name)) for names in by_chapter.values() for name in names)
+    print(f"solved {solved} of {sum(map(len, by_chapter.values()))}")

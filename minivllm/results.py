@@ -1,0 +1,118 @@
+"""What has come out so far: text, log-probabilities and finished outputs, kept apart from the scheduling."""
+
+from collections import OrderedDict
+
+from minivllm.detokenizer import Detokenizer, Tokenizer
+from minivllm.output import CompletionOutput, RequestOutput
+from minivllm.request import Request, Status
+from minivllm.runtime.ticket import StepResult, TokenLogprob
+
+MAX_KEPT = 1024
+"""Finished outputs that stay readable through `Engine.result`."""
+
+
+class Results:
+    """Per-request text and outputs. Requests forked from one another (n > 1) come out as one `RequestOutput`."""
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self.tokenizer = tokenizer
+        self.watched: set[str] = set()  # requests whose text must be read at every token: they have stop strings
+        self._prompts: dict[str, str | None] = {}
+        self._readers: dict[str, Detokenizer] = {}
+        self._logprobs: dict[str, list[TokenLogprob]] = {}
+        self._prompt_logprobs: dict[str, dict[int, TokenLogprob]] = {}
+        self._groups: dict[str, list[Request]] = {}
+        self._done: OrderedDict[str, RequestOutput] = OrderedDict()
+
+    def track(self, request: Request, prompt: str | None = None) -> None:
+        """A request was accepted, with the text it came from if there was one."""
+        self._groups.setdefault(request.group or request.id, []).append(request)
+        self._prompts[request.id] = prompt
+        if request.params.stop_strings and self.tokenizer is not None:
+            self.watched.add(request.id)
+
+    def book(self, result: StepResult) -> None:
+        """Keep the log-probabilities of a step."""
+        for name, logprob in result.logprobs.items():
+            self._logprobs.setdefault(name, []).append(logprob)
+        for name, by_position in result.prompt_logprobs.items():
+            self._prompt_logprobs.setdefault(name, {}).update(by_position)
+
+    def read(self, request: Request) -> str:
+        """Text that has become visible since the last call; `stopped(request)` says whether a stop string ended it."""
+        if self.tokenizer is None:
+            return ""
+        params = request.params
+        reader = self._readers.get(request.id)
+        if reader is None:
+            reader = self._readers[request.id] = Detokenizer(self.tokenizer, params.stop_strings, params.min_tokens)
+        tokens = request.output_tokens
+        if request.finish_reason == "stop" and isinstance(request.stop_reason, int):
+            tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
+        piece = ""
+        for token in tokens[reader.seen :]:
+            if reader.stopped is None:
+                piece += reader.add(token)
+        return piece + reader.finish() if request.status is Status.FINISHED else piece
+
+    def stopped(self, request: Request) -> str | None:
+        """The stop string found in a request's text, if any."""
+        reader = self._readers.get(request.id)
+        return reader.stopped if reader else None
+
+    def finish(self, request: Request) -> RequestOutput | None:
+        """A request ended; its group's output, once every member of the group has ended."""
+        self.watched.discard(request.id)
+        group = request.group or request.id
+        members = self._groups.get(group)
+        if members is None:  # the group came out with another member that ended in the same step
+            return None
+        if len(members) < members[0].params.n and members[0].finish_reason != "abort":
+            return None  # its forks are still to come
+        if any(member.status is not Status.FINISHED for member in members):
+            return None
+        output = self.output(group)
+        for member in members:
+            for kept in (self._readers, self._logprobs, self._prompt_logprobs, self._prompts):
+                kept.pop(member.id, None)
+        del self._groups[group]
+        self._done[group] = output
+        while len(self._done) > MAX_KEPT:
+            self._done.popitem(last=False)
+        return output
+
+    def output(self, request_id: str) -> RequestOutput:
+        """The output of a live or lately finished request. Raises `KeyError` naming the id."""
+        if request_id in self._done:
+            return self._done[request_id]
+        if request_id not in self._groups:
+            raise KeyError(f"no request {request_id!r}: it was never added, or ended more than {MAX_KEPT} requests ago")
+        members = self._groups[request_id]
+        first = members[0]
+        prompt_logprobs = self._prompt_logprobs.get(first.id)
+        return RequestOutput(
+            request_id=request_id,
+            prompt=self._prompts[first.id],
+            prompt_token_ids=first.tokens[: first.prompt_len],
+            outputs=[self._completion(index, member) for index, member in enumerate(members)],
+            finished=all(member.status is Status.FINISHED for member in members),
+            num_cached_tokens=first.num_cached or 0,
+            prompt_logprobs=None
+            if first.params.prompt_logprobs is None
+            else [(prompt_logprobs or {}).get(position) for position in range(first.prompt_len)],
+            num_preemptions=sum(member.num_preemptions for member in members),
+        )
+
+    def _completion(self, index: int, request: Request) -> CompletionOutput:
+        self.read(request)
+        reader = self._readers.get(request.id)
+        logprobs = None if request.params.logprobs is None else list(self._logprobs.get(request.id, ()))
+        return CompletionOutput(
+            index=index,
+            text=reader.text if reader else "",
+            token_ids=request.output_tokens,
+            finish_reason=request.finish_reason,
+            stop_reason=request.stop_reason,
+            cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
+            logprobs=logprobs,
+        )

@@ -1,0 +1,17 @@
+"""Pictures of a running engine: interactive in a notebook, and each with a static twin that needs no browser."""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {"EngineView": "minivllm.viz.engine_view"}
+__all__ = ["EngineView"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'minivllm.viz' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

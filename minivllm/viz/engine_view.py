@@ -1,0 +1,198 @@
+"""The engine as a live picture: the trace goes to the browser once, which steps and scrubs through it on its own.
+
+Only the live edge needs Python: one more tick, or a change to the engine. Every request from the browser passes
+`handle()`, which shows what failed instead of hiding it, so the next click works. All of it also runs without a browser.
+"""
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from minivllm import events as ev
+from minivllm.request import SamplingParams
+from minivllm.snapshot import Snapshot
+from minivllm.viz import bundle, static
+from minivllm.viz.lifetime import Lifetime
+from minivllm.viz.track import Track
+
+SLICE = 16
+"""Ticks of a long run between two looks at the message queue: Stop takes effect within so many."""
+LIVE_EDITS = ("block_size", "num_blocks", "policy", "enable_prefix_caching")
+
+
+class EngineView(anywidget.AnyWidget):
+    """A view of one engine. `show()` displays a static snapshot, then the live widget.
+
+    `tick` is the playhead: 0 … `edge`. Setting it shows a recorded tick (clamped); it never runs the engine.
+    """
+
+    _esm = bundle.module("engine_view")
+    _css = bundle.css("base", "engine_view")
+
+    title = traitlets.Unicode().tag(sync=True)
+    error = traitlets.Unicode().tag(sync=True)
+    notice = traitlets.Unicode().tag(sync=True)
+    disabled = traitlets.Bool(False).tag(sync=True)
+    playhead = traitlets.Int(0).tag(sync=True)
+    trace = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, engine: Any, title: str | None = None) -> None:
+        self.engine = engine
+        self.track = Track(engine.recorder)
+        self._in_tick = False
+        self._follow = True
+        first = [*self.track.more()]
+        between = [self.track.between(e) for e in self.track.since()]
+        kind = "simulation" if engine.model_name is None else engine.model_name
+        trace = {"engine": f"engine {engine.number}, {kind}", "ticks": first, "between": between}
+        super().__init__(title=title or "", playhead=self.track.edge, trace=trace)
+        self._lifetime = Lifetime(self)
+        self._unsubscribe = engine.bus.subscribe(self._on_event)
+        self.on_msg(lambda _widget, message, _buffers: self.handle(message))
+
+    def __repr__(self) -> str:
+        return f"EngineView(engine {self.engine.number}, tick {self.tick} of {self.edge})"
+
+    # what it shows
+
+    @property
+    def edge(self) -> int:
+        """The last tick that has run."""
+        return self.track.edge
+
+    @property
+    def tick(self) -> int:
+        """The tick that is shown."""
+        return self.playhead
+
+    @tick.setter
+    def tick(self, tick: int) -> None:
+        self.playhead = min(max(0, int(tick)), self.edge)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The engine as shown: replayed from the recording, at the live edge as it is now."""
+        return self.engine.snapshot() if self.tick == self.edge else self.track.recorder.at(self.tick)
+
+    @property
+    def sentence(self) -> str:
+        """What happened in the tick that is shown, as printed above the picture and read aloud."""
+        return "".join(self.track.say[self.tick])
+
+    # what it does
+
+    def step(self, n: int = 1) -> None:
+        """`n` ticks forward: recorded ones first, then new ones."""
+        self.goto(self.tick + n)
+
+    def back(self, n: int = 1) -> None:
+        """`n` ticks back, in the recording."""
+        self.tick -= n
+
+    def goto(self, tick: int) -> None:
+        """Show a tick; one beyond the live edge is run first, as far as there is work."""
+        while self.edge < tick and self.engine.has_unfinished:
+            self.engine.step()
+        self.tick = tick
+
+    def run(self, ticks: int = SLICE) -> bool:
+        """Up to `ticks` new ticks; True if there is more to do."""
+        self.goto(self.edge + ticks)
+        return bool(self.engine.has_unfinished)
+
+    def add(self, prompt: str | list[int], max_tokens: int = 16) -> str:
+        """A new request at the live edge; returns its id."""
+        self.tick = self.edge
+        return str(self.engine.add(prompt, SamplingParams(max_tokens=max_tokens, temperature=0.0)))
+
+    def abort(self, request_id: str) -> None:
+        """End a request at the live edge."""
+        self.tick = self.edge
+        self.engine.abort(request_id)
+
+    def set(self, name: str, value: Any) -> None:
+        """Change a setting of the running engine at the live edge: one of `LIVE_EDITS`."""
+        if name not in LIVE_EDITS:
+            raise ValueError(f"{name!r} cannot be changed here; it can be {', '.join(LIVE_EDITS)}")
+        self.tick = self.edge
+        self.engine.reconfigure(**{name: value})
+
+    def set_block_size(self, block_size: int) -> None:
+        """Change the block size of the running engine."""
+        self.set("block_size", block_size)
+
+    def close(self) -> None:
+        """Stop following the engine."""
+        self._unsubscribe()
+        super().close()
+
+    # what the browser asks for
+
+    def handle(self, message: dict[str, Any]) -> None:
+        """Carry out one message of the front end; an exception becomes `error`, and the view stays usable."""
+        try:
+            if self._lifetime.over():
+                return
+            reply = self._dispatch(message)
+            self.error = ""
+        except Exception as error:
+            reply = {}
+            self.error = f"{type(error).__name__}: {error}"
+        self.send({"type": "done", "of": message.get("type"), **reply})
+
+    def _dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
+        match message:
+            case {"type": "hello", "have": have}:
+                self._catch_up(int(have))
+            case {"type": "goto", "tick": tick}:
+                self.goto(int(tick))
+            case {"type": "run"}:
+                return {"more": self.run()}
+            case {"type": "set", "name": name, "value": value}:
+                self.set(name, value)
+            case {"type": "add", "prompt": prompt, "max_tokens": max_tokens}:
+                return {"request": self.add(prompt, int(max_tokens))}
+            case {"type": "abort", "request": request_id}:
+                self.abort(request_id)
+            case _:
+                raise ValueError(f"no message of type {message.get('type')!r}")
+        return {"idle": not self.engine.has_unfinished}
+
+    # what the browser is told
+
+    def show(self) -> None:
+        """Display the static snapshot, then the live widget."""
+        from IPython.display import display
+
+        display(self.static(), raw=True)
+        display(self)
+
+    def static(self) -> dict[str, str]:
+        """The picture as it is now, for readers without a kernel: `text/plain` and `text/html`."""
+        shown, say = self.snapshot, self.sentence
+        told = self.track.recorder.events_of(self.tick) if self.tick else []
+        evicted = {e.block for e in told if isinstance(e, ev.Evict)}
+        title = self.title or self.trace["engine"]
+        return {
+            "text/plain": static.ascii_map(shown, say, evicted),
+            "text/html": static.html(shown, say, self.track.colours.of, evicted, title),
+        }
+
+    def _on_event(self, event: ev.Event) -> None:
+        """One event from the engine: complete ticks are sent as one message, what happens between them at once."""
+        if isinstance(event, ev.Start):
+            self._follow = self.tick == self.edge
+            self._in_tick = True
+        elif isinstance(event, ev.End):
+            self._in_tick = False
+            for tick in self.track.more():
+                self.send({"type": "tick", **tick})
+            if self._follow:
+                self.tick = self.edge
+        elif not self._in_tick:
+            self.send({"type": "between", **self.track.between(event)})
+
+    def _catch_up(self, have: int) -> None:
+        """Ticks that a newly drawn view lacks: the trait holds only those of the beginning."""
+        self.send({"type": "sync", "ticks": self.track.told[have:], "between": self.track.tail})

@@ -1,0 +1,25 @@
+"""One glyph per kind of event, as SVG paths in a 12 x 12 box (stroke 1.6, round): no font decides how they look."""
+
+GLYPHS = {
+    "take": '<path d="M6 2.2V9.8M2.2 6H9.8"/>',
+    "evict": '<path d="M2.8 2.8L9.2 9.2M9.2 2.8L2.8 9.2"/>',
+    "hit": '<circle cx="4.3" cy="6" r="3"/><circle cx="7.7" cy="6" r="3"/>',
+    "publish": '<path d="M4.8 1.8L3.8 10.2M8.3 1.8L7.3 10.2M2 4.5H10.2M1.8 7.6H10"/>',
+    "release": '<path d="M6 1.6V7.2M3.5 4.9L6 7.4L8.5 4.9M2 10.2H10"/>',
+    "preempt": '<path d="M3 4.2H7.6a2.6 2.6 0 0 1 0 5.2H4.6M5.1 1.9L2.8 4.2L5.1 6.5"/>',
+    "finish": '<path d="M2.2 6.4L4.9 9.1L9.8 3.2"/>',
+    "arrive": '<path d="M1.6 6H7.6M5.2 3.4L7.8 6L5.2 8.6M10.4 2.4V9.6"/>',
+    "wait": '<circle cx="6" cy="6" r="4.4"/><path d="M6 3.4V6.2L7.8 7.4"/>',
+    "token": '<path d="M3.2 10.6V1.8H9.6L7.8 4.2L9.6 6.6H3.2"/>',
+    "decode": '<path class="fill" d="M3 3H9V9H3Z"/>',
+    "prefill": '<path d="M2.4 2.4H9.6V9.6H2.4ZM2.6 7L7 2.6M4.6 9.4L9.4 4.6"/>',
+    "copy": '<path d="M4.4 4.4H10.2V10.2H4.4ZM7.6 1.8H1.8V7.6"/>',
+    "back": '<path d="M8.2 2L3.6 6L8.2 10"/>',
+    "step": '<path d="M3.8 2L8.4 6L3.8 10"/>',
+    "play": '<path class="fill" d="M3.2 1.8L10 6L3.2 10.2Z"/>',
+    "pause": '<path d="M4 2.4V9.6M8 2.4V9.6"/>',
+    "home": '<path d="M9 2L4.8 6L9 10M2.6 2.2V9.8"/>',
+    "end": '<path d="M3 2L7.2 6L3 10M9.4 2.2V9.8"/>',
+    "down": '<path d="M3 4.6L6 7.6L9 4.6"/>',
+    "minus": '<path d="M2.2 6H9.8"/>',
+}
