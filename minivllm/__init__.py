@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "LLM": "minivllm.llm",
-    "RequestOutput": "minivllm.llm",
+    "RequestOutput": "minivllm.output",
     "Engine": "minivllm.engine",
     "EngineConfig": "minivllm.config",
     "SamplingParams": "minivllm.request",

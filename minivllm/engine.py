@@ -79,7 +79,7 @@ class Engine:
                 raise ValueError(f"max_model_len is {config.max_model_len}; {model.name} allows at most {longest}")
         self.max_model_len = config.max_model_len or min(longest, 8192)
         self.tokenizer = None if model is None else model.tokenizer
-        self._eos = frozenset() if model is None else frozenset(model.eos_token_ids)
+        self._eos = frozenset() if model is None else frozenset(model.spec.eos_token_ids)
         if runner is None and model is not None:
             from minivllm.runtime.runner import ModelRunner  # torch is imported only when there is a model to run
 
@@ -155,6 +155,11 @@ class Engine:
         self._end(request, "abort", None)
         return True
 
+    def abort_group(self, request_id: str) -> None:
+        """Abort a request and everything forked from it by n > 1."""
+        for request in [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]:
+            self._end(request, "abort", None)
+
     def fork(self, request_id: str, *, new_id: str | None = None) -> str:
         """A second request that goes on from where a running one is, sharing its blocks (copy-on-write), and its id.
 
@@ -194,12 +199,14 @@ class Engine:
 
         One ticket is kept in flight when the runner is asynchronous and nobody listens to the events.
         """
+        return list(self.outputs(max_steps))
+
+    def outputs(self, max_steps: int | None = None) -> Iterator[RequestOutput]:
+        """As `run()`, but each output is yielded when its request finishes."""
         self._check_open()
-        done: list[RequestOutput] = []
         ahead = self.config.async_scheduling and self.runner.asynchronous and not self.bus.active and max_steps is None
         for report in self._overlapped() if ahead else self._steps(max_steps):
-            done += [self._results.output(name) for name in report.finished]
-        return done
+            yield from [self._results.output(name) for name in report.finished]
 
     def stream(self, request_id: str) -> Iterator[str]:
         """Step the engine and yield a request's text as it becomes visible, until it ends. Other requests go on too.

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.ops import Ops
+from minivllm.model.fused import Weights
 from minivllm.model.rope import rope_table
 from minivllm.model.spec import ModelSpec
-from minivllm.model.weights import Weights
 
 
 class Decoder:

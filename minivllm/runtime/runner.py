@@ -1,0 +1,144 @@
+"""Carries plans out with a real model: update the request state, run the decoder, sample, append; on CPU and GPU alike."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from minivllm.config import EngineConfig
+from minivllm.core.plan import Plan, Row
+from minivllm.kernels.ops import Ops, get_ops
+from minivllm.model.decoder import Decoder
+from minivllm.model.weights import LoadedModel
+from minivllm.runtime import kv_store
+from minivllm.runtime.logits import logprob, reshape
+from minivllm.runtime.state import RequestState
+from minivllm.runtime.ticket import StepResult, TokenLogprob
+
+
+@dataclass
+class Ticket:
+    """A launched step. `sampled: [S]` on the host once `event` has passed, for the rows of `plan` that sample."""
+
+    rows: tuple[Row, ...]
+    sampled: Tensor | None = None
+    event: "torch.cuda.Event | None" = None
+    logprobs: dict[str, TokenLogprob] = field(default_factory=dict)
+    prompt_logprobs: dict[str, dict[int, TokenLogprob]] = field(default_factory=dict)
+
+
+class ModelRunner:
+    """One model, one KV pool, one stream: plans run in the order in which they were launched."""
+
+    def __init__(
+        self, model: LoadedModel, config: EngineConfig, max_model_len: int, kernels: "Ops | str | None" = None
+    ) -> None:
+        self.device = model.weights.embed.device
+        self.dtype = model.weights.embed.dtype
+        self.asynchronous = self.device.type == "cuda"
+        self.vocab_size = model.vocab_size
+        self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
+        self.decoder = Decoder(model.spec, model.weights, get_ops(self.device, kernels or config.kernels))
+        self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, config.kv_cache_memory)
+        self.resize(self.num_blocks, config.block_size)
+
+    def resize(self, num_blocks: int, block_size: int) -> None:
+        """A new, empty pool; every request's state is dropped."""
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self.kv = kv_store.allocate(self.spec, num_blocks, block_size, self.dtype, self.device)
+        self.state = RequestState(self.max_num_seqs, self.max_model_len, block_size, self.device)
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan) -> Ticket:
+        """Start a step. On a GPU nothing here waits for the device, except for requests that ask for log-probabilities."""
+        state = self.state
+        state.upload.next_step()
+        state.apply(plan)
+        kv_store.copy_blocks(self.kv, plan.copies)
+        if not plan.rows:
+            return Ticket(())
+        return self._eager(plan)
+
+    def ready(self, ticket: Ticket) -> bool:
+        """Whether `wait` would return at once."""
+        return ticket.event is None or ticket.event.query()
+
+    def wait(self, ticket: Ticket) -> StepResult:
+        """The tokens of a launched step, -1 for rows that sampled none."""
+        if ticket.event is not None:
+            ticket.event.synchronize()
+        sampled = iter([] if ticket.sampled is None else ticket.sampled.tolist())
+        tokens = [next(sampled) if row.sample else -1 for row in ticket.rows]
+        return StepResult(tokens, ticket.logprobs, ticket.prompt_logprobs)
+
+    def close(self) -> None:
+        """Let go of pool, state and weights, so that their memory returns even while the engine object lives."""
+        for name in ("kv", "state", "decoder"):
+            if hasattr(self, name):
+                delattr(self, name)
+        if self.asynchronous:
+            torch.cuda.synchronize(self.device)
+            torch.cuda.empty_cache()
+
+    def _eager(self, plan: Plan) -> Ticket:
+        state, ticket = self.state, Ticket(plan.rows)
+        tokens, batch = state.batch(plan.rows)
+        wants_prompt = any(state.params[row.request_id].prompt_logprobs is not None for row in plan.rows)
+        if wants_prompt:  # logits of every token instead of the last ones
+            every = torch.arange(len(tokens), device=self.device)
+            logits = self.decoder.forward(tokens, replace(batch, logit_rows=every), self.kv)
+            self._report_prompt(ticket, tokens, logits)
+            logits = logits[batch.logit_rows]
+        else:
+            logits = self.decoder.forward(tokens, batch, self.kv)
+        sampling = [row for row in plan.rows if row.sample]
+        if sampling:
+            shaped = self._shape(logits, sampling)
+            sampled = self.decoder.ops.sample(shaped, state.sampling(sampling, self.vocab_size))
+            state.append(sampled, sampling)
+            self._report(ticket, sampling, logits, sampled)
+            self._send_back(ticket, sampled)
+        return ticket
+
+    def _shape(self, logits: Tensor, rows: list[Row]) -> Tensor:
+        """Logits after penalties and biases; the same tensor when nobody asked for any."""
+        state = self.state
+        if not any(state.params[row.request_id].shapes_logits for row in rows):
+            return logits
+        logits = logits.clone()
+        for index, row in enumerate(rows):
+            name = row.request_id
+            params = state.params[name]
+            if params.shapes_logits:
+                history = state.tokens[state.seat[name], : row.start + row.count]
+                logits[index] = reshape(logits[index], params, history, state.prompt_len[name], state.stop_ids[name])
+        return logits
+
+    def _report(self, ticket: Ticket, rows: list[Row], logits: Tensor, sampled: Tensor) -> None:
+        for index, row in enumerate(rows):
+            top = self.state.params[row.request_id].logprobs
+            if top is not None:
+                ticket.logprobs[row.request_id] = logprob(logits[index, : self.vocab_size], int(sampled[index]), top)
+
+    def _report_prompt(self, ticket: Ticket, tokens: Tensor, logits: Tensor) -> None:
+        """Log-probability of each prompt token given those before it; position 0 has none."""
+        state, at = self.state, 0
+        for row in ticket.rows:
+            top = state.params[row.request_id].prompt_logprobs
+            if top is not None:
+                known = state.tokens[state.seat[row.request_id]].tolist()
+                last = min(row.start + row.count, state.prompt_len[row.request_id] - 1)
+                ticket.prompt_logprobs[row.request_id] = {
+                    position + 1: logprob(logits[at + position - row.start, : self.vocab_size], known[position + 1], top)
+                    for position in range(row.start, last)
+                }
+            at += row.count
+
+    def _send_back(self, ticket: Ticket, sampled: Tensor) -> None:
+        if self.asynchronous:
+            ticket.sampled = torch.empty(sampled.shape, dtype=sampled.dtype, pin_memory=True)
+            ticket.sampled.copy_(sampled, non_blocking=True)
+            ticket.event = torch.cuda.Event()
+            ticket.event.record()
+        else:
+            ticket.sampled = sampled
