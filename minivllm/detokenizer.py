@@ -47,11 +47,11 @@ class Detokenizer:
         return self._show(len(self._pending) - self._held())
 
     def finish(self) -> str:
-        """The request ended otherwise than by a stop string: everything held back becomes visible."""
+        """The request ended otherwise than by a stop string: every whole character held back becomes visible."""
         if self._read < len(self._ids) and self.stopped is None:
             settled = self._tokenizer.decode(self._ids[self._from : self._read], skip_special_tokens=True)
             whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
-            self._pending += whole[len(settled) :]
+            self._pending += whole[len(settled) :].rstrip("\ufffd")  # half a character at the end stays out
             self._read = len(self._ids)
         return self._show(len(self._pending) if self.stopped is None else 0)
 

@@ -51,13 +51,13 @@ def build_weights(
 
     def take(shape: tuple[int, ...], *names: str, rows: tuple[int, ...] = ()) -> Tensor:
         """One tensor, or several with `rows` rows each, written once into one of `shape`."""
+        tensors = [get(name) for name in names]
+        for name, tensor, count in zip(names, tensors, rows or shape[:1], strict=True):
+            wanted = (count, *shape[1:])
+            if tuple(tensor.shape) != wanted:
+                raise ValueError(f"tensor {name} has shape {list(tensor.shape)}, the config demands {list(wanted)}")
         joined = torch.empty(shape, dtype=dtype, device=device)
-        for name, target in zip(names, joined.split(rows or shape[:1]), strict=True):
-            tensor = get(name)
-            if tensor.shape != target.shape:
-                raise ValueError(
-                    f"tensor {name} has shape {list(tensor.shape)}, the config demands {list(target.shape)}"
-                )
+        for tensor, target in zip(tensors, joined.split(rows or shape[0]), strict=True):
             target.copy_(tensor)
         return joined
 

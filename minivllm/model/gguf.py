@@ -42,14 +42,14 @@ class GGUFFile:
         self.path = Path(path)
         with self.path.open("rb") as file:
             if self.path.stat().st_size < 24:
-                raise self._malformed(f"not a GGUF file, only {self.path.stat().st_size} bytes")
+                raise ValueError(f"not a GGUF file, only {self.path.stat().st_size} bytes")
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._at = 0
         magic, version, tensors, pairs = self._unpack("4sIQQ", "header")
         if magic != b"GGUF":
-            raise self._malformed(f"not a GGUF file, it starts with {magic!r} instead of b'GGUF'")
+            raise ValueError(f"not a GGUF file, it starts with {magic!r} instead of b'GGUF'")
         if version not in (2, 3):
-            raise self._malformed(f"GGUF version {version} is not supported; supported: 2, 3 (little-endian)")
+            raise ValueError(f"GGUF version {version} is not supported; supported: 2, 3 (little-endian)")
         self.metadata: dict[str, Any] = {}
         for _ in range(pairs):
             key = self._string("metadata key")
@@ -58,19 +58,16 @@ class GGUFFile:
         entries = dict(self._tensor_entry() for _ in range(tensors))
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
-            raise self._malformed(f"general.alignment is {alignment!r}, expected a positive integer")
+            raise ValueError(f"general.alignment is {alignment!r}, expected a positive integer")
         start = -(-self._at // alignment) * alignment
         self.tensors = {name: self._placed(name, *entry, start) for name, entry in entries.items()}
 
     def load(self, name: str) -> np.ndarray:
         """The tensor as float32, in its `shape`. Raises ValueError if there is none of that name."""
         if name not in self.tensors:
-            raise self._malformed(f"tensor {name} is missing")
+            raise ValueError(f"tensor {name} is missing")
         info = self.tensors[name]
         return dequantize(self._bytes, info.offset, prod(info.shape), info.kind).reshape(info.shape)
-
-    def _malformed(self, what: str) -> ValueError:
-        return ValueError(f"{self.path}: {what}")
 
     def _unpack(self, layout: str, what: str) -> tuple[Any, ...]:
         size = struct.calcsize("<" + layout)
@@ -80,7 +77,7 @@ class GGUFFile:
         """Step over `size` bytes; their offset."""
         start, self._at = self._at, self._at + size
         if self._at > len(self._bytes):
-            raise self._malformed(f"truncated in {what}: needs {self._at} bytes, the file has {len(self._bytes)}")
+            raise ValueError(f"truncated in {what}: needs {self._at} bytes, the file has {len(self._bytes)}")
         return start
 
     def _string(self, what: str) -> str:
@@ -94,20 +91,20 @@ class GGUFFile:
         if kind in SCALARS:
             return self._unpack(SCALARS[kind], key)[0]
         if kind != ARRAY:
-            raise self._malformed(f"metadata {key} has unknown type {kind}")
+            raise ValueError(f"metadata {key} has unknown type {kind}")
         kind, count = self._unpack("IQ", key)
         if kind in SCALARS:
             dtype = np.dtype("?" if kind == 7 else "<" + np.dtype(SCALARS[kind]).str[1:])
             return np.frombuffer(self._bytes, dtype, count, self._advance(count * dtype.itemsize, key)).tolist()
         if kind == STRING:
             return [self._string(key) for _ in range(count)]
-        raise self._malformed(f"metadata {key} is an array of unsupported type {kind}")
+        raise ValueError(f"metadata {key} is an array of unsupported type {kind}")
 
     def _tensor_entry(self) -> tuple[str, tuple[tuple[int, ...], int, int]]:
         name = self._string("tensor directory")
         (dims,) = self._unpack("I", name)
         if not 1 <= dims <= 4:
-            raise self._malformed(f"tensor {name} has {dims} dimensions, expected 1 to 4")
+            raise ValueError(f"tensor {name} has {dims} dimensions, expected 1 to 4")
         *shape, kind, offset = self._unpack(f"{dims}QIQ", name)
         return name, (tuple(reversed(shape)), kind, offset)
 
@@ -115,13 +112,11 @@ class GGUFFile:
         """The entry with its absolute offset, once it is sure that all of its bytes are there."""
         if kind not in FORMATS:
             names = ", ".join(form.name for form in FORMATS.values())
-            raise self._malformed(f"tensor {name} has ggml type {kind}, which is not supported; these are: {names}")
+            raise ValueError(f"tensor {name} has ggml type {kind}, which is not supported; these are: {names}")
         form = FORMATS[kind]
         if shape[-1] % form.block:
-            raise self._malformed(
-                f"tensor {name} has rows of {shape[-1]}, {form.name} needs a multiple of {form.block}"
-            )
+            raise ValueError(f"tensor {name} has rows of {shape[-1]}, {form.name} needs a multiple of {form.block}")
         end = start + offset + prod(shape) // form.block * form.bytes
         if end > len(self._bytes):
-            raise self._malformed(f"truncated: tensor {name} ends at byte {end}, the file has {len(self._bytes)}")
+            raise ValueError(f"truncated: tensor {name} ends at byte {end}, the file has {len(self._bytes)}")
         return TensorInfo(shape, kind, start + offset)

@@ -76,19 +76,14 @@ class GGUFCheckpoint:
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer in the metadata, with its chat template."""
-        try:
-            return build_tokenizer(self.file.metadata)
-        except ValueError as error:
-            raise ValueError(f"{self.file.path}: {error}") from error
+        return build_tokenizer(self.file.metadata)
 
     def _config(self) -> dict[str, Any]:
         meta = self.file.metadata
         arch = self._need("general.architecture")
         if arch not in ARCHITECTURES:
             supported = ", ".join(ARCHITECTURES)
-            raise ValueError(
-                f"{self.file.path}: architecture {arch!r} is not supported; supported in GGUF: {supported}"
-            )
+            raise ValueError(f"architecture {arch!r} is not supported; supported in GGUF: {supported}")
         config = {ours: meta.get(f"{arch}.{theirs}") for ours, theirs in CONFIG_KEYS.items()}
         embedding = self.file.tensors.get("token_embd.weight")
         config |= {
@@ -117,5 +112,5 @@ class GGUFCheckpoint:
 
     def _need(self, key: str) -> Any:
         if key not in self.file.metadata:
-            raise ValueError(f"{self.file.path}: metadata {key} is missing")
+            raise ValueError(f"metadata {key} is missing")
         return self.file.metadata[key]

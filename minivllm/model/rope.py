@@ -17,7 +17,12 @@ from torch import Tensor
 
 from minivllm.kernels.batch import RopeTable
 
-SUPPORTED = ("default", "linear", "llama3", "yarn")
+REQUIRED = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("factor", "original_max_position_embeddings"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,24 +51,24 @@ class RopeSpec:
         given = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
         theta = given.get("rope_theta") or config.get("rope_theta") or default_theta
         rope_type = given.get("rope_type") or given.get("type") or "default"
-        if rope_type not in SUPPORTED:
-            raise ValueError(f"rope_type {rope_type!r} is not supported; supported: {', '.join(SUPPORTED)}")
+        if rope_type not in REQUIRED:
+            raise ValueError(f"rope_type {rope_type!r} is not supported; supported: {', '.join(REQUIRED)}")
         partial = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
         if partial != 1.0:
             raise ValueError(f"partial_rotary_factor {partial} is not supported: the whole head must rotate")
         freq_factors = tuple(given.get("freq_factors") or ())
         if rope_type == "default":
             return cls(float(theta), freq_factors=freq_factors)
-        required = {"linear": [], "llama3": ["low_freq_factor", "high_freq_factor"], "yarn": []}[rope_type]
-        missing = [key for key in ["factor", *required] if given.get(key) is None]
+        original = "original_max_position_embeddings"
+        given[original] = config.get(original) or given.get(original) or config.get("max_position_embeddings")
+        missing = [key for key in REQUIRED[rope_type] if given.get(key) is None]
         if missing:
             raise ValueError(f"rope_type {rope_type!r} needs {', '.join(missing)}, and the config has only {given}")
-        original = config.get("original_max_position_embeddings") or given.get("original_max_position_embeddings")
         return cls(
             theta=float(theta),
             rope_type=rope_type,
             factor=float(given["factor"]),
-            original_max_position=int(original or config["max_position_embeddings"]),
+            original_max_position=int(given[original] or 0),
             low_freq_factor=float(given.get("low_freq_factor") or 1.0),
             high_freq_factor=float(given.get("high_freq_factor") or 4.0),
             beta_fast=float(given.get("beta_fast") or 32.0),

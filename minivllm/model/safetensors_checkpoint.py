@@ -31,11 +31,11 @@ class SafetensorsCheckpoint:
         """The tensor in the dtype of the file."""
         file = self._file_of.get(name)
         if file is None:
-            raise ValueError(f"{self.directory}: tensor {name} is missing")
+            raise ValueError(f"tensor {name} is missing")
         try:
             return self._file(file).get_tensor(name)  # type: ignore[no-any-return]
         except SafetensorError as error:
-            raise ValueError(f"{self.directory / file}: tensor {name}: {error}") from error
+            raise ValueError(f"{file}: tensor {name}: {error}") from error
 
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
         """The directory's tokenizer with its chat template, or None where the directory has no tokenizer."""
@@ -48,17 +48,17 @@ class SafetensorsCheckpoint:
         if (self.directory / INDEX).exists():
             file_of = _read_json(self.directory / INDEX).get("weight_map")
             if not isinstance(file_of, dict):
-                raise ValueError(f"{self.directory / INDEX}: has no weight_map")
+                raise ValueError(f"{INDEX}: has no weight_map")
             shards = sorted(set(file_of.values()))
             if outside := [shard for shard in shards if Path(shard).name != shard]:
-                raise ValueError(f"{self.directory / INDEX}: names files outside its directory: {outside}")
+                raise ValueError(f"{INDEX}: names files outside its directory: {outside}")
             if missing := [shard for shard in shards if not (self.directory / shard).exists()]:
-                raise ValueError(f"{self.directory}: incomplete, the index names {missing}, which are not there")
+                raise ValueError(f"incomplete, the index names {missing}, which are not there")
             return file_of
         if not (self.directory / SINGLE).exists():
             pickles = [path.name for path in self.directory.glob("*.bin")]
             hint = f"; {pickles} are pickles, which are never loaded" if pickles else ""
-            raise ValueError(f"{self.directory}: has neither {SINGLE} nor {INDEX}{hint}")
+            raise ValueError(f"has neither {SINGLE} nor {INDEX}{hint}")
         return dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
 
     def _file(self, name: str) -> Any:
@@ -66,7 +66,7 @@ class SafetensorsCheckpoint:
             try:
                 self._open_files[name] = safe_open(self.directory / name, framework="pt")
             except (SafetensorError, OSError) as error:
-                raise ValueError(f"{self.directory / name}: not a readable safetensors file: {error}") from error
+                raise ValueError(f"{name}: not a readable safetensors file: {error}") from error
         return self._open_files[name]
 
 
@@ -76,7 +76,7 @@ def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
+        raise ValueError(f"{path.name}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: holds {type(content).__name__}, expected an object")
+        raise ValueError(f"{path.name}: holds {type(content).__name__}, expected an object")
     return content

@@ -7,7 +7,7 @@ and how far the rotation reaches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,6 @@ class ModelSpec:
         hidden = _count(given, "hidden_size")
         layers = _count(given, "num_hidden_layers")
         rope = RopeSpec.from_hf(given, family.theta)
-        eos = given.get("eos_token_id")
         tied = given.get("tie_word_embeddings")
         spec = cls(
             architecture=architecture,
@@ -93,7 +92,7 @@ class ModelSpec:
             qk_norm=family.qk_norm,
             rope_layers=_rope_layers(given, layers) if architecture == "SmolLM3ForCausalLM" else None,
             dtype=str(given.get("dtype") or given.get("torch_dtype") or "float32").removeprefix("torch."),
-            eos_token_ids=() if eos is None else (eos,) if isinstance(eos, int) else tuple(eos),
+            eos_token_ids=token_ids(given.get("eos_token_id")),
         )
         if spec.num_heads % spec.num_kv_heads or spec.head_dim % 2:
             raise ValueError(
@@ -101,6 +100,11 @@ class ModelSpec:
                 f"and head_dim {spec.head_dim} even"
             )
         return spec
+
+
+def token_ids(given: int | Sequence[int] | None) -> tuple[int, ...]:
+    """A config's end tokens, which may be none, one or several."""
+    return () if given is None else (given,) if isinstance(given, int) else tuple(given)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:

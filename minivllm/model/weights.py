@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerFast
 
 from minivllm.model.fused import LayerWeights, Weights, build_weights, random_weights
 from minivllm.model.gguf_checkpoint import GGUFCheckpoint
-from minivllm.model.locate import locate
+from minivllm.model.locate import Found, locate
 from minivllm.model.safetensors_checkpoint import SafetensorsCheckpoint
-from minivllm.model.spec import ModelSpec
+from minivllm.model.spec import ModelSpec, token_ids
 
 __all__ = ["LayerWeights", "LoadedModel", "Weights", "load", "random_weights"]
 
@@ -53,15 +53,22 @@ def load(
     support.
     """
     found = locate(name)
+    try:
+        return _read(found, dtype, device)
+    except ValueError as error:
+        raise ValueError(f"{found.path}: {error}") from error
+
+
+def _read(found: Found, dtype: str | torch.dtype, device: torch.device | str) -> LoadedModel:
     checkpoint = _open(found.path)
     spec = ModelSpec.from_hf(checkpoint.config)
     tokenizer = checkpoint.tokenizer()
-    ends = [
-        spec.eos_token_ids,
-        _as_ids(checkpoint.generation.get("eos_token_id")),
-        _as_ids(tokenizer and tokenizer.eos_token_id),
-    ]
-    spec = dataclasses.replace(spec, eos_token_ids=tuple(sorted({i for ids in ends for i in ids})))
+    ends = (
+        *spec.eos_token_ids,
+        *token_ids(checkpoint.generation.get("eos_token_id")),
+        *token_ids(tokenizer and tokenizer.eos_token_id),
+    )
+    spec = dataclasses.replace(spec, eos_token_ids=tuple(sorted(set(ends))))
     weights = build_weights(spec, checkpoint.get, _dtype(dtype, spec, device), device)
     return LoadedModel(spec, weights, tokenizer, checkpoint.generation, found.name, found.why)
 
@@ -69,14 +76,14 @@ def load(
 def _open(path: Path) -> SafetensorsCheckpoint | GGUFCheckpoint:
     if path.is_file():
         if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-            raise ValueError(f"{path}: pickles are never loaded, reading one runs its code; use safetensors or GGUF")
+            raise ValueError("pickles are never loaded, reading one runs its code; use safetensors or GGUF")
         return GGUFCheckpoint(path)
     if (path / "config.json").exists():
         return SafetensorsCheckpoint(path)
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
         return GGUFCheckpoint(files[0])
-    raise ValueError(f"{path}: expected config.json or exactly one .gguf file, found {[file.name for file in files]}")
+    raise ValueError(f"expected config.json or exactly one .gguf file, found {[file.name for file in files]}")
 
 
 def _dtype(dtype: str | torch.dtype, spec: ModelSpec, device: torch.device | str) -> torch.dtype:
@@ -88,7 +95,3 @@ def _dtype(dtype: str | torch.dtype, spec: ModelSpec, device: torch.device | str
     if chosen is None or chosen not in DTYPES.values():
         raise ValueError(f"dtype {dtype!r} is not supported; supported: auto, {', '.join(DTYPES)}")
     return chosen
-
-
-def _as_ids(ids: int | list[int] | None) -> tuple[int, ...]:
-    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

@@ -39,12 +39,12 @@ class EngineView(anywidget.AnyWidget):
 
     def __init__(self, engine: Any, title: str | None = None) -> None:
         self.engine = engine
-        self.track = Track(engine.recorder)
+        self.track = Track(engine.record())
         self._in_tick = False
         self._follow = True
         first = [*self.track.more()]
         between = [self.track.between(e) for e in self.track.since()]
-        kind = "simulation" if engine.model_name is None else engine.model_name
+        kind = "simulation" if engine.model is None else engine.model.name
         trace = {"engine": f"engine {engine.number}, {kind}", "ticks": first, "between": between}
         super().__init__(title=title or "", playhead=self.track.edge, trace=trace)
         self._lifetime = Lifetime(self)

@@ -38,9 +38,7 @@ CONFIGS = {
     "qwen2-yarn": lambda: Qwen2Config(
         **SHARED, hidden_size=256, num_attention_heads=4, num_key_value_heads=2, rope_parameters=YARN
     ),
-    "qwen3": lambda: Qwen3Config(
-        **SHARED, hidden_size=96, num_attention_heads=6, num_key_value_heads=3, head_dim=128
-    ),
+    "qwen3": lambda: Qwen3Config(**SHARED, hidden_size=96, num_attention_heads=6, num_key_value_heads=3, head_dim=128),
     "smollm3": lambda: SmolLM3Config(
         **(SHARED | {"num_hidden_layers": 5}), hidden_size=160, num_attention_heads=2, num_key_value_heads=1
     ),
@@ -134,9 +132,7 @@ def test_half_precision_stays_near_float32(dtype, save_tiny, paged):
 
 
 def test_a_sliding_window_caps_the_context_and_is_exact_below(save_tiny, paged):
-    config = MistralConfig(
-        **SHARED, hidden_size=64, num_attention_heads=2, num_key_value_heads=1, sliding_window=24
-    )
+    config = MistralConfig(**SHARED, hidden_size=64, num_attention_heads=2, num_key_value_heads=1, sliding_window=24)
     path, reference = save_tiny(config)
     model = load(path)
     assert model.spec.max_position == 24

@@ -1,0 +1,1 @@
+"""What `python -m minivllm` offers, one command a file."""
