@@ -61,3 +61,6 @@ def configure(scheduler: Scheduler, config: EngineConfig, num_blocks: int, polic
     scheduler.chunked, scheduler.mixed = config.enable_chunked_prefill, config.mix_prefill_decode
     scheduler.spare_blocks = int(config.watermark * num_blocks)
     scheduler.policy = policy or POLICIES[config.policy]()
+    while len(scheduler.running) > config.max_num_seqs:
+        victim = scheduler.policy.victim(scheduler.running)
+        scheduler.preempt(victim, victim.id)

@@ -8,7 +8,6 @@
 one computes.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -95,7 +94,7 @@ class Engine:
         cache = build_cache(self.config, num_blocks, self.max_model_len, self.bus, eviction, hasher)
         self.scheduler: Scheduler = build_scheduler(self.config, cache, num_blocks, self.bus, policy)
         self._results = Results(self.tokenizer)
-        self._finished: deque[Request] = deque(maxlen=MAX_FINISHED)
+        self._finished: dict[str, Request] = {}
         self._forking: dict[str, Request] = {}
         self._names = letters()
         self._arrivals = count()
@@ -126,19 +125,19 @@ class Engine:
         tokens = check_tokens(prompt, self.runner.vocab_size, self.max_model_len)  # type: ignore[arg-type]
         tags = tuple((tag, value) for tag, value in (("salt", cache_salt), ("adapter", adapter)) if value is not None)
         for tag, value in tags:
-            if not value:
-                raise ValueError(f"{tag} is an empty string; give a name, or None for none")
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{tag} is {value!r}; give a name that is not empty, or None for none")
         params = SamplingParams() if params is None else params
         self._check_params(params)
         name = request_id if request_id is not None else self._free_name()
-        if name in self.scheduler.requests:
-            raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
+        self._check_free(name)
         request = make_request(
             name, tokens, params, self.scheduler.cache, max_model_len=self.max_model_len,
             max_prompt=None if self.config.enable_chunked_prefill else self.config.max_num_batched_tokens,
             eos=self._eos, seed=self.config.seed, arrival=next(self._arrivals), priority=priority, extra_keys=tags,
         )  # fmt: skip
         self.scheduler.add(request)
+        self._finished.pop(name, None)
         self._results.track(request, text)
         if params.n > 1:
             self._forking[name] = request
@@ -163,15 +162,14 @@ class Engine:
     def fork(self, request_id: str, *, new_id: str | None = None) -> str:
         """A second request that goes on from where a running one is, sharing its blocks (copy-on-write), and its id.
 
-        Raises `ValueError` if the request is not running or has not finished its prompt.
+        Raises `ValueError` if the request is not running or is still computing what it knows already.
         """
         self._check_open()
         parent = self.scheduler.requests.get(request_id)
-        if parent is None or parent.status is not Status.RUNNING or parent.num_computed < parent.prompt_len:
-            raise ValueError(f"request {request_id!r} cannot be forked: it must be running, with its prompt computed")
+        if parent is None or parent.status is not Status.RUNNING or parent.num_computed < len(parent.tokens) - 1:
+            raise ValueError(f"request {request_id!r} cannot be forked: it must be running, with all its past computed")
         name = new_id or self._free_name()
-        if name in self.scheduler.requests:
-            raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
+        self._check_free(name)
         self._fork(parent, name, replace(parent.params, n=1), len(parent.tokens), None)
         return name
 
@@ -190,8 +188,9 @@ class Engine:
         except BaseException:
             self._recover(plan)
             raise
-        if self.bus.active:
-            self.bus.emit(ev.End(scheduler.tick, free_queue(scheduler)))
+        finally:
+            if self.bus.active:
+                self.bus.emit(ev.End(scheduler.tick, free_queue(scheduler)))
         return report
 
     def run(self, max_steps: int | None = None) -> list[RequestOutput]:
@@ -245,7 +244,7 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """An immutable picture of pool, tables and queues between two ticks."""
         self._check_open()
-        return picture(self.scheduler, self.config, self._finished)
+        return picture(self.scheduler, self.config, self._finished.values())
 
     def record(self) -> Recorder:
         """Start recording events; a recorder attached late begins with what is there now."""
@@ -294,12 +293,16 @@ class Engine:
             tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]
             changes["num_blocks"] = max(1, tokens // max(1, changes["block_size"]))
         config = self.config.replace(**changes)
+        limits = {request.id: request.limit for request in self.scheduler.requests.values()}
         if names & _REBUILD:
             self._rebuild(config, new_eviction)
         self.config, self._policy, self._eviction = config, new_policy, new_eviction
         configure(self.scheduler, config, config.num_blocks, new_policy)  # type: ignore[arg-type]
         if self.bus.active:
             self.bus.emit(engine_event(config, bool(names & _REBUILD), tuple(sorted(names))))
+            for request in self.scheduler.requests.values():
+                if request.limit != limits[request.id]:
+                    self.bus.emit(ev.Limit(request.id, request.limit - request.prompt_len))
 
     def close(self) -> None:
         """Free the K/V pool and the weights. Calling it twice is fine; anything else raises `RuntimeError` afterwards."""
@@ -330,10 +333,7 @@ class Engine:
         text: dict[str, str] = {}
         if read_all or self._results.watched:
             text = self._read(collected.tokens if read_all else self._results.watched & collected.tokens.keys(), ended)
-        for name in [name for name in self._forking if name in collected.tokens]:
-            parent = self._forking.pop(name)
-            for index in range(1, parent.params.n):
-                self._fork(parent, f"{name}.{index}", replace(parent.params, n=1), parent.prompt_len, index)
+        self._fork_samples()
         finished = [output.request_id for request in ended if (output := self._close_book(request))]
         return StepReport(self.tick, plan.num_tokens, collected.tokens, text, tuple(finished), plan.preempted)
 
@@ -359,7 +359,9 @@ class Engine:
         return text
 
     def _close_book(self, request: Request) -> RequestOutput | None:
-        self._finished.append(request)
+        self._finished[request.id] = request
+        while len(self._finished) > MAX_FINISHED:
+            del self._finished[next(iter(self._finished))]
         return self._results.finish(request)
 
     def _end(self, request: Request, reason: str, detail: str | None) -> None:
@@ -377,11 +379,22 @@ class Engine:
         )  # fmt: skip
         child.prompt_len = parent.prompt_len
         child.num_computed = min(parent.num_computed, length - 1)
-        child.num_cached = parent.num_cached
         child.group = None if index is None else parent.id
         if self.scheduler.fork(parent, child) is False and self.bus.active:
-            self.bus.emit(ev.Arrive(name, child.prompt_len, child.limit - child.prompt_len))
+            room, generated = child.limit - child.prompt_len, length - child.prompt_len
+            self.bus.emit(ev.Arrive(name, child.prompt_len, room, generated))
+        self._finished.pop(name, None)
         self._results.track(child)
+
+    def _fork_samples(self) -> None:
+        """Start the other samples of n > 1 requests whose first token has come: their prompt is computed by then."""
+        for name, parent in [(n, r) for n, r in self._forking.items() if len(r.tokens) > r.prompt_len]:
+            del self._forking[name]
+            for index in range(1, parent.params.n):
+                child = f"{name}.{index}"
+                while child in self.scheduler.requests:  # somebody chose this very id
+                    child += "'"
+                self._fork(parent, child, replace(parent.params, n=1), parent.prompt_len, index)
 
     def _steps(self, max_steps: int | None) -> Iterator[StepReport]:
         while self.has_unfinished and max_steps != 0:
@@ -391,14 +404,15 @@ class Engine:
     def _overlapped(self) -> Iterator[StepReport]:
         """Launch the next step before waiting for the last: the host plans while the device computes."""
         flying: tuple[Plan, Any] | None = None
-        plan = None
+        plan: Plan | None = None
         try:
             while self.has_unfinished or flying:
+                plan = None
                 plan = self.scheduler.plan()
                 ticket = self.runner.launch(plan)
                 if flying:
                     yield self._collect(flying[0], self.runner.wait(flying[1]), read_all=False)
-                flying = (plan, ticket)
+                flying = (plan, ticket) if plan.rows else None
         except BaseException:
             self._recover(plan)
             raise
@@ -411,18 +425,22 @@ class Engine:
         """
         if self.closed:
             return
-        if plan is not None:
+        if plan is not None and not self.audit():
             self.scheduler.recover(plan)
-        if plan is None or self.audit():
+        else:
             self._rebuild(self.config, self._eviction)
-            if self.bus.active:
-                self.bus.emit(engine_event(self.config, True, ()))
+            for event in opening(self.config, self.snapshot()) if self.bus.active else ():
+                if not isinstance(event, ev.Start | ev.End):
+                    self.bus.emit(event)
+        self._fork_samples()
+        for request in self._results.ended():
+            self._close_book(request)
 
     def _rebuild(self, config: EngineConfig, eviction: EvictionFactory | None) -> None:
         """A new pool and KV manager; live requests go back to the queue, in order, with their tokens."""
         blocks: int = config.num_blocks  # type: ignore[assignment]
         cache = build_cache(config, blocks, self.max_model_len, self.bus, eviction, self._hasher)
-        live = [*self.scheduler.running, *self.scheduler.waiting]
+        live = [request for request in self.scheduler.requests.values() if not request.verdict()]
         limits = [(r.limit, r.limit_detail) for r in live]
         try:
             for request in live:
@@ -439,7 +457,14 @@ class Engine:
         self.scheduler.restart(cache)
 
     def _free_name(self) -> str:
-        return next(name for name in self._names if name not in self.scheduler.requests)
+        return next(name for name in self._names if not self._in_use(name))
+
+    def _check_free(self, name: str) -> None:
+        if self._in_use(name):
+            raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
+
+    def _in_use(self, name: str) -> bool:
+        return name in self.scheduler.requests or self._results.is_open(name)
 
     def _check_params(self, params: SamplingParams) -> None:
         if not isinstance(params, SamplingParams):

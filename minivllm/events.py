@@ -50,7 +50,7 @@ def from_dict(data: dict[str, Any]) -> Event:
 @dataclass(frozen=True, slots=True)
 class Engine(Event):
     """The settings: at the start, and after every `reconfigure()`. `rebuilt`: the pool is new and empty, and requests that
-    ran wait again."""
+    ran wait again. Rebuilt with nothing `changed`, it opens a history: everything that is there is told again after it."""
 
     block_size: int
     num_blocks: int
@@ -73,10 +73,23 @@ class Start(Event):
 @_event("arrive", "plan")
 @dataclass(frozen=True, slots=True)
 class Arrive(Event):
-    """A request was added and waits. Emitted between ticks."""
+    """A request was added and waits. Emitted between ticks. One that has a past (a fork that waits, or a recording that
+    began late) brings its `generated` tokens, the prompt tokens it found `cached` and its `preemptions`."""
 
     request: str
     prompt_tokens: int
+    max_tokens: int
+    generated: int = 0
+    cached: int = 0
+    preemptions: int = 0
+
+
+@_event("limit", "engine")
+@dataclass(frozen=True, slots=True)
+class Limit(Event):
+    """`reconfigure()` changed how many tokens a request may generate in all: the pool is larger or smaller now."""
+
+    request: str
     max_tokens: int
 
 

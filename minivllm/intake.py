@@ -5,6 +5,7 @@ Each refusal is a `ValueError` that says what was given and what is allowed; not
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from operator import index
 
 from minivllm.core.scheduler import Cache
 from minivllm.request import Request, SamplingParams
@@ -21,7 +22,10 @@ def letters() -> Iterator[str]:
 
 def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> list[int]:
     """The prompt as plain ints. Refuses an empty one, ids outside the vocabulary, and one that leaves no room to answer."""
-    ids = [int(token) for token in tokens]
+    try:
+        ids = [index(token) for token in tokens]
+    except TypeError as error:
+        raise ValueError(f"a prompt is text or whole numbers: {error}") from None
     if not ids:
         raise ValueError("the prompt is empty; at least one token is needed")
     wrong = [token for token in ids if not 0 <= token < vocab_size]

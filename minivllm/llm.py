@@ -6,7 +6,7 @@ from typing import Any
 
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
-from minivllm.model.weights import load
+from minivllm.model.weights import LoadedModel, load
 from minivllm.output import RequestOutput
 from minivllm.request import SamplingParams
 
@@ -14,13 +14,14 @@ Prompt = str | Sequence[int] | dict[str, Any]
 
 
 class LLM:
-    """A model and its engine. `model`: a hub name, a directory, a GGUF file, or None for the best model at hand.
+    """A model and its engine. `model`: a hub name, a directory, a GGUF file, a loaded model, or None for the best model at
+    hand.
 
     Every other keyword is a field of `EngineConfig`; `policy`, `eviction`, `hasher` and `kernels` also take objects, as
     `Engine` does. `llm.engine` is the live engine, `llm.why` says how the model was chosen.
     """
 
-    def __init__(self, model: str | Path | None = None, *, tokenizer: Any = None, **options: Any) -> None:
+    def __init__(self, model: str | Path | LoadedModel | None = None, *, tokenizer: Any = None, **options: Any) -> None:
         parts = {
             name: options.pop(name)
             for name in ("policy", "eviction", "hasher", "kernels")
@@ -28,7 +29,7 @@ class LLM:
         }
         config = EngineConfig().replace(**options)
         device = resolve_device(config.device)
-        loaded = load(model, dtype=config.dtype, device=device)
+        loaded = model if isinstance(model, LoadedModel) else load(model, dtype=config.dtype, device=device)
         self.name, self.why, self.generation = loaded.name, loaded.why, loaded.generation
         self.engine = Engine(config, model=loaded, **parts)
         self.tokenizer = self.engine.tokenizer if tokenizer is None else tokenizer

@@ -125,14 +125,16 @@ class Narrator:
             self._follow(event)
         parts = self._crowd(told) if len(self.running) + len(self.waiting) > MANY else self._names(told, homes)
         spans = [piece for at, part in enumerate(p for p in parts if p) for piece in ([" "] if at else []) + part]
-        return spans or ["Nothing happened: nobody runs and nobody waits."]
+        whole = any(isinstance(e, ev.Start) for e in told)
+        return spans or (["Nothing happened: nobody runs and nobody waits."] if whole else [])
 
     def _follow(self, event: ev.Event) -> None:
         match event:
             case ev.Engine():
-                self.home.clear()
-                self.waiting = {**self.running, **self.waiting}
-                self.running = {}
+                if event.rebuilt:
+                    self.home.clear()
+                    self.waiting = {**self.running, **self.waiting}
+                    self.running = {}
             case ev.Arrive(who, prompt):
                 self.prompt[who] = prompt
                 self.waiting[who] = None
@@ -196,12 +198,13 @@ class Narrator:
         def of(kind: type) -> int:
             return sum(isinstance(e, kind) for e in told)
 
-        taken, evicted, parts = of(ev.Take), of(ev.Evict), [*_engine(told)]
+        taken, evicted = of(ev.Take), of(ev.Evict)
+        parts = [*_engine(told)]
         parts.append([f"{len(self.running):,} requests run, {len(self.waiting):,} wait."])
         if taken:
-            share = "all of them" if evicted >= taken else number(evicted)
-            parts.append([f"{count(taken, 'block')} {'was' if taken == 1 else 'were'} taken",
-                          f", {share} out of the cache." if evicted else "."])  # fmt: skip
+            share = "" if taken == 1 else "all of them " if evicted >= taken else f"{number(evicted)} of them "
+            cache = f", {share}out of the cache" if evicted else ""
+            parts.append([f"{count(taken, 'block')} {'was' if taken == 1 else 'were'} taken{cache}."])
         tail = [
             f"{n:,} {words}"
             for n, words in (
@@ -219,8 +222,8 @@ def sentence(events: Iterable[ev.Event], narrator: Narrator | None = None) -> st
 
 def _engine(told: list[ev.Event]) -> list[Spans]:
     return [
-        [f"{' and '.join(e.changed)} changed: the engine starts over with {count(e.num_blocks, 'empty block')} of "
-         f"{count(e.block_size, 'slot')}."]
+        [f"{' and '.join(e.changed)} changed" + (f": the pool starts over with {count(e.num_blocks, 'empty block')} of "
+         f"{count(e.block_size, 'slot')}." if e.rebuilt else ".")]
         for e in told if isinstance(e, ev.Engine) and e.changed
     ]  # fmt: skip
 

@@ -65,9 +65,10 @@ def opening(config: EngineConfig, snapshot: Snapshot) -> Iterator[ev.Event]:
         yield ev.Start(snapshot.tick)
     seen: set[int] = set()
     for request in snapshot.requests:
-        if request.status == "finished":
-            continue
-        yield ev.Arrive(request.id, request.prompt_tokens, request.max_tokens)
+        yield ev.Arrive(
+            request.id, request.prompt_tokens, request.max_tokens, request.tokens - request.prompt_tokens,
+            request.cached, request.preemptions,
+        )  # fmt: skip
         if request.reserved:
             yield ev.Reserve(request.id, request.table[0], request.reserved, len(request.table))
         else:
@@ -79,14 +80,14 @@ def opening(config: EngineConfig, snapshot: Snapshot) -> Iterator[ev.Event]:
                     else ev.Take(request.id, block, index)
                 )
                 seen.add(block)
-        if request.id in snapshot.running:
-            yield ev.Admit(request.id, request.cached)
+        if request.computed or request.id in snapshot.running:
+            yield ev.Admit(request.id, request.cached, True)
             yield ev.Run(request.id, 0, request.computed, False, False)
-        for _ in range(request.tokens - request.prompt_tokens):
-            yield ev.Token(request.id, 0, False)
-    for block in snapshot.blocks:
-        if block.hash:
-            yield ev.Publish("", block.id, 0, block.hash, None)
+        if request.finish_reason:
+            yield ev.Finish(request.id, request.finish_reason, request.tokens - request.prompt_tokens)
+    for view in snapshot.blocks:
+        if view.hash:
+            yield ev.Publish("", view.id, 0, view.hash, None)
     if snapshot.tick:
         yield ev.End(snapshot.tick, snapshot.free)
 

@@ -58,7 +58,7 @@ class Recorder:
         for number, line in enumerate(Path(path).read_text().splitlines(), 1):
             try:
                 recorder(ev.from_dict(json.loads(line)))
-            except (ValueError, AttributeError) as error:
+            except (ValueError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
         return recorder
 
@@ -73,7 +73,7 @@ class _Seen:
     tokens: int
     status: str = "waiting"
     computed: int = 0
-    cached: int | None = None
+    cached: int = 0
     table: dict[int, int] = field(default_factory=dict)
     reserved: int = 0
     preemptions: int = 0
@@ -123,13 +123,14 @@ class Replay:
 
     def _on_engine(self, event: ev.Engine) -> None:
         self.engine = event
-        for name in reversed(self.running if event.rebuilt else ()):
-            seen = self.requests[name]
-            seen.status, seen.computed, seen.table, seen.reserved = "waiting", 0, {}, 0
-            self.waiting.insert(0, name)
-        self.running = [] if event.rebuilt else self.running
         if not event.rebuilt:
             return
+        for name in self.running:
+            seen = self.requests[name]
+            seen.status, seen.computed, seen.table, seen.reserved = "waiting", 0, {}, 0
+        self.waiting, self.running = [*self.running, *self.waiting], []
+        if not event.changed:  # a history opens here
+            self.requests, self.waiting, self.done = {}, [], deque()
         self.ref, self.hash = [0] * event.num_blocks, {}
         self.free = tuple(range(event.num_blocks)) if event.num_blocks <= 1024 else ()
 
@@ -142,8 +143,13 @@ class Replay:
     def _on_arrive(self, event: ev.Arrive) -> None:
         if event.request in self.done:
             self.done.remove(event.request)
-        self.requests[event.request] = _Seen(event.request, event.prompt_tokens, event.max_tokens, event.prompt_tokens)
+        seen = _Seen(event.request, event.prompt_tokens, event.max_tokens, event.prompt_tokens + event.generated)
+        seen.cached, seen.preemptions = event.cached, event.preemptions
+        self.requests[event.request] = seen
         self.waiting.append(event.request)
+
+    def _on_limit(self, event: ev.Limit) -> None:
+        self.requests[event.request].max_tokens = event.max_tokens
 
     def _on_hit(self, event: ev.Hit) -> None:
         self.ref[event.block] = event.ref
@@ -175,11 +181,13 @@ class Replay:
     def _on_admit(self, event: ev.Admit) -> None:
         seen = self.requests[event.request]
         seen.status, seen.computed = "running", event.cached
-        seen.cached = event.cached if seen.cached is None else seen.cached
+        seen.cached = seen.cached if event.resumed else event.cached
         self.waiting.remove(event.request)
         self.running.append(event.request)
 
     def _on_fork(self, event: ev.Fork) -> None:
+        if event.request in self.done:
+            self.done.remove(event.request)
         seen = _Seen(event.request, event.prompt_tokens, event.max_tokens, event.tokens, "running")
         seen.computed, seen.cached = event.computed, event.computed
         seen.table = dict(enumerate(event.blocks))
@@ -206,7 +214,7 @@ class Replay:
     def _on_release(self, event: ev.Release) -> None:
         self.ref[event.block] = event.ref
         seen = self.requests[event.request]
-        seen.table = {i: b for i, b in seen.table.items() if b != event.block}
+        del seen.table[next(i for i in reversed(seen.table) if seen.table[i] == event.block)]  # tails go first
         seen.reserved = 0
 
     def _on_finish(self, event: ev.Finish) -> None:
@@ -222,6 +230,6 @@ class Replay:
 def _view(seen: _Seen) -> RequestView:
     table = tuple(block for _, block in sorted(seen.table.items()))
     return RequestView(
-        seen.id, seen.status, seen.prompt_tokens, seen.tokens, seen.computed, seen.cached or 0, seen.max_tokens, table,
+        seen.id, seen.status, seen.prompt_tokens, seen.tokens, seen.computed, seen.cached, seen.max_tokens, table,
         seen.reserved, seen.preemptions, seen.finish_reason,
     )  # fmt: skip

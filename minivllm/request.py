@@ -151,6 +151,14 @@ class Request:
         """Sampled token ids so far."""
         return self.tokens[self.prompt_len :]
 
+    def verdict(self) -> tuple[str, int | str | None] | None:
+        """Why the request is over with its newest token, `(finish_reason, stop_reason)`; None while it is not."""
+        if self.finish_reason is not None:
+            return self.finish_reason, self.stop_reason
+        if self.tokens[-1] in self.stop_ids and len(self.tokens) - self.prompt_len >= max(1, self.params.min_tokens):
+            return "stop", self.tokens[-1]
+        return ("length", self.limit_detail) if len(self.tokens) >= self.limit else None
+
     def rewind(self) -> None:
         """Forget all computed positions (preemption by recompute); tokens stay, late results will be dropped."""
         self.num_computed = self.num_scheduled = self.num_pending = self.num_published = 0

@@ -60,6 +60,14 @@ class Results:
         reader = self._readers.get(request.id)
         return reader.stopped if reader else None
 
+    def is_open(self, request_id: str) -> bool:
+        """Whether samples of this request are still to end."""
+        return request_id in self._groups
+
+    def ended(self) -> list[Request]:
+        """Members of open groups that have ended: their groups wait for others, or an interrupt kept them open."""
+        return [r for members in self._groups.values() for r in members if r.status is Status.FINISHED]
+
     def finish(self, request: Request) -> RequestOutput | None:
         """A request ended; its group's output, once every member of the group has ended."""
         self.watched.discard(request.id)
@@ -83,11 +91,11 @@ class Results:
 
     def output(self, request_id: str) -> RequestOutput:
         """The output of a live or lately finished request. Raises `KeyError` naming the id."""
-        if request_id in self._done:
-            return self._done[request_id]
-        if request_id not in self._groups:
+        members = self._groups.get(request_id)  # looked up first: an id may come again after its request has ended
+        if members is None:
+            if request_id in self._done:
+                return self._done[request_id]
             raise KeyError(f"no request {request_id!r}: it was never added, or ended more than {MAX_KEPT} requests ago")
-        members = self._groups[request_id]
         first = members[0]
         prompt_logprobs = self._prompt_logprobs.get(first.id)
         return RequestOutput(

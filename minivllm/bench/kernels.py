@@ -87,7 +87,8 @@ def check_attention() -> list[str]:
     for index, (q_heads, kv_heads, head_dim, block_size) in enumerate(shapes):
         for dtype in (torch.bfloat16, torch.float16, torch.float32)[: 3 if index < 1 else 1 + index % 2]:
             errors = []
-            for rows in (decodes, mixed, [(c % 900 + 1, 1) for c in range(0, 9000, 61)], [(1530, 30)], [(777, 777)]):
+            many = [(c % 900 + 1, 1) for c in range(0, 9000, 61)]
+            for rows in (decodes, mixed, many, [(1530, 30)], [(777, 777)]) if index < 2 else (decodes, mixed):
                 args = (rows, q_heads, kv_heads, head_dim, block_size, dtype)
                 step = oracle.paged_step(*args, seed=index, norm=index % 3 != 1, rope=index % 4 != 3, device="cuda")
                 expected, pool = oracle.attention(step, EPS)
@@ -108,8 +109,8 @@ def check_rest() -> list[str]:
     """Linear, gated linear, norms and sampling against float64."""
     ops, table = TritonOps(), []
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        for rows in (1, 3, 16, 37, 64, 128, 300):
-            for outputs, inner in ((1024, 2048), (1000, 1024), (576, 1536), (1024, 3072)):
+        for rows in (1, 3, 16, 37, 300):
+            for outputs, inner in ((1024, 2048), (3072, 1024), (576, 1500))[: 3 if dtype is torch.bfloat16 else 1]:
                 x = torch.randn(rows, inner, device="cuda").to(dtype)
                 w = torch.randn(2 * outputs, inner, device="cuda").mul(inner**-0.5).to(dtype)
                 gate, up = (x.double() @ w.double().T).chunk(2, dim=-1)
@@ -329,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "check" in only:
         checks = check_attention() + check_rest()
         wrong = sum(not line.endswith("ok") for line in checks)
-        print("\n".join(checks))
+        print("\n".join(checks), flush=True)
         report += [{"check": line} for line in checks]
     for name, section in SECTIONS.items():
         for line in section() if name in only else []:

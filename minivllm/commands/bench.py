@@ -1,11 +1,107 @@
-"""`python -m minivllm bench`: measurements. (placeholder until runner graphs)"""
+"""`python -m minivllm bench`: throughput, latency, prefix, kernels; one line a measurement, optionally as JSON."""
+
 import argparse
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WHATS = ("throughput", "latency", "prefix", "profile", "kernels")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
+    parser.add_argument("what", choices=WHATS, nargs="+", help="what to measure; several run in one process")
+    parser.add_argument("--model", help="hub name, directory or GGUF file; default: the best model at hand")
+    parser.add_argument("--dummy-weights", metavar="SHAPE", help="a known shape with random weights: qwen3-0.6b")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--block-size", type=int, default=16)
+    parser.add_argument("--num-blocks", type=int)
+    parser.add_argument("--max-model-len", type=int, default=4096)
+    parser.add_argument("--max-num-batched-tokens", type=int, default=16384)
+    parser.add_argument("--kv-cache-dtype", default="auto", choices=("auto", "fp8"))
+    parser.add_argument("--requests", type=int, default=256, help="requests of the throughput workload")
+    parser.add_argument("--longest", type=int, default=1024, help="longest prompt and output of the throughput workload")
+    parser.add_argument("--batches", default="1,16,64,256", help="batch sizes of latency and profile")
+    parser.add_argument("--context", type=int, default=640, help="context length of latency and profile")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--enforce-eager", action="store_true")
+    parser.add_argument("--no-overlap", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure."""
+    """Measure and print."""
+    rows: list[dict[str, Any]] = []
+    if set(options.what) != {"kernels"}:
+        rows += _engine(options)
+    if "kernels" in options.what:
+        from minivllm.bench import kernels
+
+        kernels.main(["--json", options.json + ".kernels"] if options.json else [])
+    if options.json:
+        Path(options.json).write_text(json.dumps({"where": _where(), "rows": rows}, indent=1))
     return 0
+
+
+def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
+    import torch
+
+    from minivllm.bench import engine, roofline
+    from minivllm.bench.shapes import dummy_model
+    from minivllm.llm import LLM, resolve_device
+
+    device = resolve_device(options.device)
+    began = time.perf_counter()
+    model: Any = options.model
+    if options.dummy_weights:
+        dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+        model = dummy_model(options.dummy_weights, device, dtype)
+    llm = LLM(
+        model, device=device, dtype=options.dtype, block_size=options.block_size, num_blocks=options.num_blocks,
+        max_model_len=options.max_model_len, max_num_batched_tokens=options.max_num_batched_tokens,
+        enforce_eager=options.enforce_eager, async_scheduling=not options.no_overlap, kv_cache_dtype=options.kv_cache_dtype,
+    )  # fmt: skip
+    rows: list[dict[str, Any]] = [{"what": "start", "seconds": round(time.perf_counter() - began, 2)}]
+    weights = llm.engine.model.weights.embed  # type: ignore[union-attr]
+    ceilings = roofline.measure(device, weights.dtype)
+    rows.append({"what": "ceilings", "read GB/s": round(ceilings.read / 1e9), "matmul TFLOP/s": round(ceilings.matmul / 1e12, 2)})
+    batches = tuple(int(b) for b in options.batches.split(","))
+    for row in rows:
+        print(_line(row), flush=True)
+    for what in options.what:
+        if what == "throughput":
+            found = engine.throughput(
+                llm, ceilings, requests=options.requests, longest=options.longest, repeats=options.repeats
+            )
+        elif what == "latency":
+            found = engine.latency(llm, ceilings, batches=batches, context=options.context, steps=60)
+        elif what == "prefix":
+            found = engine.prefix(llm, cases=engine.PREFIX_CASES[: None if device.startswith("cuda") else 1])
+        elif what == "profile":
+            found = (row for batch in batches for row in engine.profile(llm, batch, options.context))
+        else:
+            continue
+        for row in found:
+            print(_line(row), flush=True)
+            rows.append(row)
+    llm.close()
+    return rows
+
+
+def _line(row: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value}" if name != "what" else f"{value}:" for name, value in row.items())
+
+
+def _where() -> dict[str, Any]:
+    import torch
+    import triton
+
+    card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {
+        "card": card, "torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"), "command": "python -m minivllm " + " ".join(sys.argv[1:]),
+    }  # fmt: skip

@@ -71,6 +71,8 @@ def _requests(scheduler: Scheduler) -> Iterable[str]:
             yield f"{r.id}: computed {r.num_computed}, scheduled {r.num_scheduled}, tokens {known}, limit {r.limit}"
         if r.status is Status.RUNNING and len(r.table) * size < r.num_scheduled:
             yield f"{r.id}: {r.num_scheduled} positions scheduled, {len(r.table)} blocks of {size}"
+        if verdict := r.verdict():
+            yield f"{r.id} is over ({verdict[0]}) and still there"
         if r.num_published * size > r.num_computed:
             yield f"{r.id}: published {r.num_published} blocks, computed {r.num_computed} tokens"
         if (r in scheduler.waiting) == (r in scheduler.running):

@@ -53,13 +53,16 @@ class FIFO:
         self._age = count()
         self._born: dict[int, int] = {}  # kept through hits, dropped when the block is given up
         self._live: set[int] = set()
+        self._queued: set[int] = set()  # has its one entry in the heap, live or not
         self._heap: list[tuple[int, int]] = []
 
     def insert(self, block: int) -> None:
         """`block` takes the place of its first insertion."""
         born = self._born.setdefault(block, next(self._age))
         self._live.add(block)
-        heapq.heappush(self._heap, (born, block))
+        if block not in self._queued:
+            self._queued.add(block)
+            heapq.heappush(self._heap, (born, block))
 
     def remove(self, block: int) -> None:
         """`block` was hit; its age stays."""
@@ -68,8 +71,9 @@ class FIFO:
     def pop(self) -> int:
         """Give up the block that was cached first."""
         while True:
-            born, block = heapq.heappop(self._heap)
-            if block in self._live and self._born[block] == born:
+            _, block = heapq.heappop(self._heap)
+            self._queued.remove(block)
+            if block in self._live:
                 self._live.remove(block)
                 del self._born[block]
                 return block

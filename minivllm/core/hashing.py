@@ -22,8 +22,8 @@ def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> b
     """
     digest = blake2b(parent, digest_size=16)
     if not parent:
-        for tag, value in extra:
-            digest.update(pack("<qq", len(tag), len(value)) + tag.encode() + value.encode())
+        for part in (text.encode("utf-8", "surrogatepass") for tagged in extra for text in tagged):
+            digest.update(pack("<q", len(part)) + part)
     digest.update(pack(f"<{len(tokens)}q", *tokens))
     return digest.digest()
 

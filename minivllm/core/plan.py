@@ -15,7 +15,7 @@ class Row(NamedTuple):
     request_id: str
     epoch: int
     start: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
     sample: bool
 
 
@@ -65,7 +65,6 @@ class Draft:
 
     budget: int
     rows: list[Row] = field(default_factory=list)
-    joined: list[Join] = field(default_factory=list)
     grown: list[tuple[str, int, int]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)

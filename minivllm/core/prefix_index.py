@@ -47,6 +47,7 @@ class PrefixIndex:
             if block is None:
                 break
             found.append(block)
+            past = self._content[block]  # equal, and shared by what was published after it: compared at a glance
         return found
 
     def publish(self, block: int, digest: bytes, content: Content | None = None) -> None:

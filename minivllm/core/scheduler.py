@@ -42,7 +42,7 @@ class Scheduler:
         self.tick = 0
         self._epochs = count(1)
         self._left: list[str] = []
-        self._joined: list[str] = []
+        self._joined: dict[str, Request] = {}
         self._last: list[str] = []
         self._cohort = 0
 
@@ -67,15 +67,14 @@ class Scheduler:
             self._admit(draft)
         rows = draft.rows
         ids = [row.request_id for row in rows]
-        if ids != self._last:
+        if ids != self._last or self._left or self._joined:
             self._cohort, self._last = self._cohort + 1, ids
         if self.bus.active:
             for row in rows:
                 decode = row.start >= self.requests[row.request_id].prompt_len
                 self.bus.emit(Run(row.request_id, row.start, row.count, decode, row.sample))
         left, self._left = tuple(self._left), []
-        joined = tuple(_join(self.requests[name]) for name in self._joined if name in self.requests)
-        self._joined = []
+        joined, self._joined = tuple(map(_join, self._joined.values())), {}
         decode_only = bool(rows) and all(row.count == 1 and row.sample for row in rows)
         return Plan(
             self.tick, tuple(rows), left, joined, tuple(draft.grown), tuple(draft.copies), tuple(draft.preempted),
@@ -110,11 +109,8 @@ class Scheduler:
             sampled[request_id] = token
             if active:
                 self.bus.emit(Token(request_id, token, len(known) == request.prompt_len + 1))
-            if token in request.stop_ids and len(known) - request.prompt_len >= request.params.min_tokens:
-                self.finish(request, "stop", token)
-                finished.append(request)
-            elif len(known) >= request.limit:
-                self.finish(request, "length", request.limit_detail)
+            if verdict := request.verdict():
+                self.finish(request, *verdict)
                 finished.append(request)
         return Collected(sampled, finished)
 
@@ -126,7 +122,7 @@ class Scheduler:
             self.bus.emit(Finish(request.id, reason, len(request.tokens) - request.prompt_len, text))
         (self.waiting if request.status is Status.WAITING else self.running).remove(request)
         if request.status is Status.RUNNING:
-            self._left.append(request.id)
+            self._leave(request)
         request.status = Status.FINISHED
         del self.requests[request.id]
         self.cache.close(request)
@@ -140,7 +136,7 @@ class Scheduler:
             child.num_computed = 0
             self.waiting.append(child)
             return False
-        child.num_scheduled = child.num_computed
+        child.num_scheduled = child.num_cached = child.num_computed
         self._start(child)
         if self.bus.active:
             blocks, room = tuple(child.table), child.limit - child.prompt_len
@@ -154,7 +150,7 @@ class Scheduler:
         if self.bus.active:
             self.bus.emit(Preempt(request.id, request.num_computed, by))
         self.running.remove(request)
-        self._left.append(request.id)
+        self._leave(request)
         self.cache.close(request)
         request.rewind()
         request.num_preemptions += 1
@@ -167,13 +163,21 @@ class Scheduler:
             self.preempt(request, request.id)
 
     def restart(self, cache: Cache) -> None:
-        """Go on over an empty cache: running requests wait again, in order and in front, and the runner knows nobody."""
-        for request in reversed(self.running):
+        """Go on over an empty cache: running requests wait again, in order and in front, and the runner knows nobody.
+
+        Trusts nothing but the set of live requests, since an interrupt may have left the rest half done.
+        """
+        known = dict.fromkeys([*self.running, *self.waiting, *self.requests.values()])
+        live = [request for request in known if self.requests.get(request.id) is request]
+        for request in live:
             request.rewind()
-            self.waiting.insert(0, request)
-        for request in self.waiting:
             request.table, request.hashes, request.cow = [], [], False
-        self.cache, self.running, self._left, self._joined = cache, [], [], []
+            if verdict := request.verdict():
+                request.finish_reason, request.stop_reason = verdict
+                request.status = Status.FINISHED
+        self.waiting = [request for request in live if request.status is Status.WAITING]
+        self.requests = {request.id: request for request in self.waiting}
+        self.cache, self.running, self._left, self._joined = cache, [], [], {}
 
     def _decode(self, draft: Draft) -> None:
         """One token for every request whose prompt is done, preempting from the back when blocks run out."""
@@ -243,7 +247,11 @@ class Scheduler:
         request.epoch = next(self._epochs)
         request.status = Status.RUNNING
         self.running.append(request)
-        self._joined.append(request.id)
+        self._joined[request.id] = request
+
+    def _leave(self, request: Request) -> None:
+        self._left.append(request.id)
+        self._joined.pop(request.id, None)  # it was forked, and goes before the runner heard of it
 
 
 def _join(request: Request) -> Join:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
-from minivllm.kernels.pieces import finish
+from minivllm.kernels.pieces import merge_pieces, store_piece
 from minivllm.kernels.store import norm_and_rotate
 
 TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
@@ -29,11 +29,11 @@ MAX_PIECES = 32  # of one request; the last program reads them one after another
 class DecodePlan(NamedTuple):
     """Which program does what, made once per step and used by every layer. N is fixed by the shapes, so a graph can hold it."""
 
-    items: Tensor  # [N, 5] int32: row, first and last token (exclusive) among the earlier ones, row's first item, row's items
+    items: Tensor  # [N, 8] int32: row, its token, its position, the earlier tokens begin : end, the row's first item, its items
     count: Tensor  # [1] int32: items in use
     counters: Tensor  # [R, Hkv] int32: pieces of a row and head that are done
-    partial: Tensor  # [N, Hq, D] float32: unmerged accumulators (empty if no row can be split)
-    stats: Tensor  # [N, Hq, 2] float32: their largest score and sum
+    partial: Tensor  # [N, Hq, D] float32: outputs of pieces (empty if no row can be split)
+    log_sums: Tensor  # [N, Hq] float32: their weights
 
 
 @triton.jit
@@ -45,26 +45,30 @@ def plan_kernel(
     row = tl.program_id(0)
     r = tl.arange(0, BLOCK_R)
     context = tl.load(context_lens + r, mask=r < rows, other=0)
-    fed = tl.load(query_starts + r + 1, mask=r < rows, other=0) - tl.load(query_starts + r, mask=r < rows, other=0)
+    start = tl.load(query_starts + r, mask=r < rows, other=0)
+    fed = tl.load(query_starts + r + 1, mask=r < rows, other=0) - start
     decodes = (context > 0) & (fed == 1)
     earlier = tl.where(decodes, context - 1, 0)
     pieces = decodes.to(tl.int32)
     if SPLIT:
-        size = tl.maximum(tl.cdiv(tl.sum(earlier), target), tl.cdiv(tl.max(earlier), MAX_PIECES))
-        size = tl.maximum(tl.cdiv(size, TILE) * TILE, 2 * TILE)
-        pieces = tl.where(decodes, tl.maximum(tl.cdiv(earlier, size), 1), 0)
+        size = tl.maximum(tl.cdiv(tl.sum(earlier), target), tl.cdiv(tl.max(earlier), MAX_PIECES - 1))
+        size = tl.maximum(size, 2 * TILE)
+        pieces = tl.where(decodes, tl.maximum((earlier + size // 2) // size, 1), 0)
     mine = tl.sum(tl.where(r == row, earlier, 0))
     my_pieces = tl.sum(tl.where(r == row, pieces, 0))
     longer = (earlier > mine) | ((earlier == mine) & (r < row))
     first = tl.sum(tl.where(longer, pieces, 0))
     share = tl.cdiv(tl.cdiv(mine, tl.maximum(my_pieces, 1)), TILE) * TILE
     p = tl.arange(0, MAX_PIECES)
-    item = items + (first + p) * 5
-    tl.store(item, row, mask=p < my_pieces)
-    tl.store(item + 1, p * share, mask=p < my_pieces)
-    tl.store(item + 2, tl.minimum((p + 1) * share, mine), mask=p < my_pieces)
-    tl.store(item + 3, first, mask=p < my_pieces)
-    tl.store(item + 4, my_pieces, mask=p < my_pieces)
+    used = p < my_pieces
+    item = items + (first + p) * 8
+    tl.store(item, row, mask=used)
+    tl.store(item + 1, tl.load(query_starts + row), mask=used)
+    tl.store(item + 2, tl.load(context_lens + row) - 1, mask=used)
+    tl.store(item + 3, tl.minimum(p * share, mine), mask=used)
+    tl.store(item + 4, tl.where(p == my_pieces - 1, mine, tl.minimum((p + 1) * share, mine)), mask=used)
+    tl.store(item + 5, first, mask=used)
+    tl.store(item + 6, my_pieces, mask=used)
     h = tl.arange(0, BLOCK_H)
     tl.store(counters + row * HKV + h, 0, mask=h < HKV)
     if row == 0:
@@ -79,11 +83,11 @@ def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, pr
     items = min(target + rows, MAX_PIECES * rows) if split else rows
     scratch = items * q_heads if split else 0
     plan = DecodePlan(
-        items=torch.empty(items, 5, dtype=torch.int32, device=device),
+        items=torch.empty(items, 8, dtype=torch.int32, device=device),
         count=torch.empty(1, dtype=torch.int32, device=device),
         counters=torch.empty(rows, kv_heads, dtype=torch.int32, device=device),
         partial=torch.empty(scratch, head_dim, dtype=torch.float32, device=device),
-        stats=torch.empty(scratch, 2, dtype=torch.float32, device=device),
+        log_sums=torch.empty(scratch, dtype=torch.float32, device=device),
     )
     plan_kernel[(rows,)](
         batch.context_lens, batch.query_starts, plan.items, plan.count, plan.counters, rows, target, HKV=kv_heads,
@@ -95,19 +99,19 @@ def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, pr
 
 @triton.jit
 def decode_kernel(
-    qkv, k_pool, v_pool, out, q_norm, k_norm, cos_sin, slots, query_starts, context_lens, tables,
-    items, count, counters, partial, stats, eps, scale, qkv_stride, table_stride,
+    qkv, k_pool, v_pool, out, q_norm, k_norm, cos_sin, slots, tables,
+    items, count, counters, partial, log_sums, eps, scale, qkv_stride, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_G: tl.constexpr,
-    PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
+    BLOCK_E: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One program: one work item, one key head. `scale` includes log2(e), so that exp2 gives the softmax."""
     head, item = tl.program_id(0), tl.program_id(1)
+    row, token = tl.load(items + item * 8), tl.load(items + item * 8 + 1).to(tl.int64)
+    position = tl.load(items + item * 8 + 2)
+    begin, end = tl.load(items + item * 8 + 3), tl.load(items + item * 8 + 4)
+    first, pieces = tl.load(items + item * 8 + 5), tl.load(items + item * 8 + 6)
     if item >= tl.load(count):
         return
-    row, begin, end = tl.load(items + item * 5), tl.load(items + item * 5 + 1), tl.load(items + item * 5 + 2)
-    first, pieces = tl.load(items + item * 5 + 3), tl.load(items + item * 5 + 4)
-    token = tl.load(query_starts + row).to(tl.int64)
-    position = tl.load(context_lens + row) - 1
     group: tl.constexpr = HQ // HKV
     g, d = tl.arange(0, BLOCK_G)[:, None], tl.arange(0, BLOCK_D)[None, :]
     real = (g < group) & (d < D)  # [BLOCK_G, BLOCK_D]
@@ -152,11 +156,19 @@ def decode_kernel(
         acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="ieee")
         m = highest
 
-    scratch = first.to(tl.int64) * HQ + q_head  # [BLOCK_G, 1]: this row's first piece
-    finish(
-        acc, m, l, out + token * (HQ * D) + q_head * D + d, real, partial + scratch * D + d, stats + scratch * 2,
-        item - first, pieces, HQ, counters + row * HKV + head, D,
-    )  # fmt: skip
+    if SPLIT and pieces > 1:
+        scratch = (item * HQ + head * group).to(tl.int64)
+        store_piece(acc, m, l, partial + (scratch + g) * D + d, log_sums + scratch + tl.arange(0, BLOCK_G), real)
+        tl.debug_barrier()  # every thread's part is written before this program is counted
+        if tl.atomic_add(counters + row * HKV + head, 1, sem="acq_rel") == pieces - 1:  # the last one merges
+            scratch = (first * HQ + head * group).to(tl.int64)
+            e = tl.arange(0, BLOCK_E)
+            inside = e < group * D
+            merged = merge_pieces(partial + scratch * D, log_sums + scratch, pieces, HQ, e, inside, D, 4)
+            tl.store(out + token * (HQ * D) + head * (group * D) + e, merged, mask=inside)
+            tl.store(counters + row * HKV + head, 0)  # for the next launch
+    else:
+        tl.store(out + token * (HQ * D) + q_head * D + d, acc / l[:, None], mask=real)
 
 
 def paged_decode(
@@ -173,9 +185,10 @@ def paged_decode(
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
         qkv, kv_layer[0], kv_layer[1], out, q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
-        batch.slots, batch.query_starts, batch.context_lens, batch.block_tables, *plan,
+        batch.slots, batch.block_tables, *plan,
         eps, head_dim**-0.5 * 1.4426950408889634, qkv.stride(0), batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
-        BLOCK_G=max(16, next_power_of_2(q_heads // kv_heads)), PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
+        BLOCK_G=max(16, next_power_of_2(q_heads // kv_heads)), BLOCK_E=next_power_of_2(q_heads // kv_heads * head_dim),
+        SPLIT=len(plan.log_sums) > 0, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
         DOT=compute_dtype(kv_layer.dtype), num_warps=2, num_stages=3 if head_dim <= 128 else 2,
     )  # fmt: skip

@@ -19,18 +19,17 @@ from torch import Tensor
 
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
-from minivllm.kernels.pieces import finish
+from minivllm.kernels.pieces import merge_pieces, store_piece
 
 
 class PrefillPlan(NamedTuple):
-    """Scratch for the pieces of a context, made once per step."""
+    """The shape of the launch, and scratch for the pieces of a context; made once per step."""
 
-    pieces: int
-    counters: Tensor  # [tiles, Hkv] int32
-    partial: Tensor  # [tiles * pieces * Hkv * BLOCK_M, D] float32 (empty for one piece)
-    stats: Tensor  # [tiles * pieces * Hkv * BLOCK_M, 2] float32
     block_m: int  # rows of a tile
     tiles: int
+    pieces: int  # of every context
+    partial: Tensor  # [pieces, T, Hq, D] float32: outputs of the pieces (empty for one piece)
+    log_sums: Tensor  # [pieces, T, Hq] float32: their weights
 
 
 @triton.jit
@@ -64,7 +63,7 @@ def sweep(
 
 @triton.jit
 def prefill_kernel(
-    q_in, k_pool, v_pool, out, query_starts, context_lens, tables, counters, partial, stats, rows, pieces, scale, table_stride,
+    q_in, k_pool, v_pool, out, query_starts, context_lens, tables, partial, log_sums, rows, pieces, stride, scale, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_R: tl.constexpr, TOKENS: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
@@ -107,12 +106,30 @@ def prefill_kernel(
         HKV, D, PAGE, TILE, True, DOT,
     )  # fmt: skip
 
-    stride = HKV * BLOCK_M  # scratch rows of one piece
-    scratch = (tile.to(tl.int64) * pieces * HKV + head) * BLOCK_M + i[:, None]  # [BLOCK_M, 1]
-    finish(
-        acc, m, l, out + where, keep, partial + scratch * D + d, stats + scratch * 2,
-        piece, pieces, stride, counters + tile * HKV + head, D,
-    )  # fmt: skip
+    if pieces == 1:
+        tl.store(out + where, acc / l[:, None], mask=keep)
+    else:  # scratch: [pieces, T, Hq, D]
+        at = piece.to(tl.int64) * stride * D + where
+        store_piece(acc, m, l, partial + at, log_sums + piece * stride + (first + token) * HQ + head * group + i % group, keep)
+
+
+@triton.jit
+def merge_kernel(
+    out, partial, log_sums, query_starts, context_lens, rows, pieces, stride,
+    HQ: tl.constexpr, D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    """One program: one token's heads. Decodes and padding were not attended here, so they have nothing to merge."""
+    token = tl.program_id(0)
+    r = tl.arange(0, BLOCK_R)
+    starts = tl.load(query_starts + r, mask=r < rows, other=0)
+    row = tl.sum(((starts <= token) & (r < rows)).to(tl.int32)) - 1
+    fed = tl.load(query_starts + row + 1) - tl.load(query_starts + row)
+    if (fed == 1) | (tl.load(context_lens + row) == 0):
+        return
+    e = tl.program_id(1) * BLOCK_E + tl.arange(0, BLOCK_E)
+    at = token.to(tl.int64) * HQ
+    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D, 4)
+    tl.store(out + at * D + e, merged, mask=e < HQ * D)
 
 
 def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, head_dim: int) -> PrefillPlan:
@@ -124,15 +141,9 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, hea
     tiles = tokens // (block_m // group) + rows
     idle = 2 * multiprocessors() // (tiles * kv_heads)
     pieces = max(1, min(idle, triton.cdiv(batch.max_context_len, 128), 16))
-    scratch = tiles * pieces * kv_heads * block_m if pieces > 1 else 0
-    return PrefillPlan(
-        pieces=pieces,
-        counters=torch.zeros(tiles if pieces > 1 else 0, kv_heads, dtype=torch.int32, device=device),
-        partial=torch.empty(scratch, head_dim, dtype=torch.float32, device=device),
-        stats=torch.empty(scratch, 2, dtype=torch.float32, device=device),
-        block_m=block_m,
-        tiles=tiles,
-    )
+    scratch = pieces * tokens * q_heads if pieces > 1 else 0
+    partial = torch.empty(scratch, head_dim, dtype=torch.float32, device=device)
+    return PrefillPlan(block_m, tiles, pieces, partial, torch.empty(scratch, dtype=torch.float32, device=device))
 
 
 def paged_prefill(q: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
@@ -142,12 +153,19 @@ def paged_prefill(q: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPl
     """
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = q.shape[1] // head_dim
+    rows, stride = len(batch.context_lens), len(q) * q_heads
     prefill_kernel[(kv_heads, plan.tiles, plan.pieces)](
         q, kv_layer[0], kv_layer[1], out, batch.query_starts, batch.context_lens, batch.block_tables,
-        plan.counters, plan.partial, plan.stats, len(batch.context_lens), plan.pieces,
+        plan.partial, plan.log_sums, rows, plan.pieces, stride,
         head_dim**-0.5 * 1.4426950408889634, batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim), BLOCK_M=plan.block_m,
-        BLOCK_R=next_power_of_2(len(batch.context_lens)), TOKENS=plan.block_m // (q_heads // kv_heads), PAGE=block_size,
-        TILE=32, DOT=compute_dtype(kv_layer.dtype),
-        num_warps=4, num_stages=3 if head_dim <= 128 else 2,
+        BLOCK_R=next_power_of_2(rows), TOKENS=plan.block_m // (q_heads // kv_heads), PAGE=block_size,
+        TILE=64 if plan.block_m == 128 else 32, DOT=compute_dtype(kv_layer.dtype),
+        num_warps=8 if plan.block_m == 128 else 4, num_stages=3 if head_dim <= 128 else 2,
     )  # fmt: skip
+    if plan.pieces > 1:
+        block_e = min(1024, next_power_of_2(q_heads * head_dim))
+        merge_kernel[(len(q), triton.cdiv(q_heads * head_dim, block_e))](
+            out, plan.partial, plan.log_sums, batch.query_starts, batch.context_lens, rows, plan.pieces, stride,
+            HQ=q_heads, D=head_dim, BLOCK_R=next_power_of_2(rows), BLOCK_E=block_e, num_warps=4,
+        )  # fmt: skip

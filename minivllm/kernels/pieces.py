@@ -1,7 +1,7 @@
-"""Split attention: pieces of one context are attended in parallel, and whoever finishes last merges them.
+"""Split attention: pieces of one context are attended in parallel, and merged afterwards.
 
-Softmax over a union of pieces needs only three things of each: its largest score m, its sum l of exp2(score - m), and its
-output accumulated with the same weights. Source: Milakov & Gimelshein 2018 (online softmax), Dao et al. 2023 (flash-decoding).
+Softmax over a union of pieces needs two things of each: its output, and the logarithm of its sum of exponentials, which weighs it.
+Sources: Milakov & Gimelshein 2018 (online softmax), Dao et al. 2023 (flash-decoding).
 """
 
 from __future__ import annotations
@@ -11,33 +11,38 @@ import triton.language as tl
 
 
 @triton.jit
-def finish(acc, m, l, out, keep, partial, stats, piece, pieces, stride, counter, D: tl.constexpr):
-    """Normalise and store an accumulator [M, BLOCK_D]; with several pieces, the last one to arrive here merges all of them.
+def store_piece(acc, m, l, partial, log_sums, real):
+    """Leave a piece's output and log2-sum for `merge_pieces`.
 
-    `out, keep`: [M, BLOCK_D] pointers and mask; `partial, stats`: [M, BLOCK_D] and [M, 1] pointers into piece 0's scratch,
-    `stride` rows (of D, and of 2) apart from the next piece's; `counter`: how many arrived so far, left at 0 for the next launch.
+    `acc: [M, BLOCK_D]`, `m, l: [M]` largest score and sum of exp2(score - m); `partial: [M, BLOCK_D]`, `log_sums: [M]` pointers.
+    A row that saw no key of the piece weighs nothing.
     """
-    if pieces == 1:
-        tl.store(out, acc / l[:, None], mask=keep)
-    else:
-        rows = tl.max(keep.to(tl.int32), axis=1)[:, None] > 0  # [M, 1]
-        tl.store(partial + piece * stride * D, acc, mask=keep)
-        tl.store(stats + piece * stride * 2, m[:, None], mask=rows)
-        tl.store(stats + piece * stride * 2 + 1, l[:, None], mask=rows)
-        tl.debug_barrier()  # every thread's part is written before this program is counted
-        arrived = tl.atomic_add(counter, 1, sem="acq_rel")
-        if arrived == pieces - 1:
-            top = tl.full(m.shape, float("-inf"), tl.float32)
-            weight = tl.zeros(l.shape, tl.float32)
-            total = tl.zeros(acc.shape, tl.float32)
-            for i in range(pieces):
-                m_i = tl.max(tl.load(stats + i * stride * 2, mask=rows, other=0.0, cache_modifier=".cg"), axis=1)
-                l_i = tl.max(tl.load(stats + i * stride * 2 + 1, mask=rows, other=1.0, cache_modifier=".cg"), axis=1)
-                acc_i = tl.load(partial + i * stride * D, mask=keep, other=0.0, cache_modifier=".cg")
-                highest = tl.maximum(top, m_i)
-                old, new = tl.exp2(top - highest), tl.exp2(m_i - highest)
-                weight = weight * old + l_i * new
-                total = total * old[:, None] + acc_i * new[:, None]
-                top = highest
-            tl.store(out, total / weight[:, None], mask=keep)
-            tl.store(counter, 0)
+    seen = l > 0
+    tl.store(partial, tl.where(seen[:, None], acc / tl.where(seen, l, 1.0)[:, None], 0.0), mask=real)
+    rows = tl.max(real.to(tl.int32), axis=1) > 0
+    tl.store(log_sums, tl.where(seen, m + tl.log2(tl.where(seen, l, 1.0)), float("-inf")), mask=rows)
+
+
+@triton.jit
+def merge_pieces(partial, log_sums, pieces, stride, element, inside, D: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Weighted mean of the pieces' outputs -> [E] float32, AT_ONCE pieces loaded together.
+
+    `element: [E]` counts row * D + dimension; pieces lie `stride` rows apart. The cache of a multiprocessor does not see what the
+    others wrote, so it is passed over (".cg").
+    """
+    top = tl.full(element.shape, float("-inf"), tl.float32)
+    total = tl.zeros(element.shape, tl.float32)
+    weight = tl.zeros(element.shape, tl.float32)
+    for start in range(0, pieces, AT_ONCE):
+        piece = start + tl.arange(0, AT_ONCE)[:, None]  # [AT_ONCE, 1]
+        real = (piece < pieces) & inside[None, :]
+        from_row = piece * stride
+        log_sum = tl.load(log_sums + from_row + element // D, mask=real, other=float("-inf"), cache_modifier=".cg")
+        output = tl.load(partial + from_row * D + element, mask=real, other=0.0, cache_modifier=".cg")
+        highest = tl.maximum(top, tl.max(log_sum, axis=0))
+        share = tl.exp2(log_sum - highest[None, :])
+        shrink = tl.exp2(top - highest)
+        total = total * shrink + tl.sum(output * share, axis=0)
+        weight = weight * shrink + tl.sum(share, axis=0)
+        top = highest
+    return total / weight

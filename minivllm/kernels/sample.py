@@ -33,8 +33,8 @@ def uniform(seed, position):
 @triton.jit
 def scaled_logits(logits, ids, temperature, inside):
     """Logits over temperature, float32; -inf outside the vocabulary. Greedy rows (temperature 0) stay as they are."""
-    divisor = tl.where(temperature > 0, temperature, 1.0)
-    return tl.load(logits + ids, mask=inside, other=float("-inf")).to(tl.float32) / divisor
+    scale = 1.0 / tl.where(temperature > 0, temperature, 1.0)
+    return tl.load(logits + ids, mask=inside, other=float("-inf")).to(tl.float32) * scale
 
 
 @triton.jit
@@ -45,15 +45,18 @@ def chunk_kernel(
     """One program: one chunk of one row."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
-    y = scaled_logits(logits + row.to(tl.int64) * stride, ids, tl.load(temperatures + row), ids < vocab)
+    temperature = tl.load(temperatures + row)
+    y = scaled_logits(logits + row.to(tl.int64) * stride, ids, temperature, ids < vocab)
     top = tl.max(y, axis=0)
-    weight = tl.exp(y - tl.where(top == float("-inf"), 0.0, top))
-    if FILTERED:
-        weight = tl.where(y >= tl.load(thresholds + row), weight, 0.0)
     at = row * chunks + chunk
     tl.store(largest + at, top)
-    tl.store(where_largest + at, tl.min(tl.where(y == top, ids, vocab - 1), axis=0))
-    tl.store(mass + at, tl.sum(weight, axis=0))
+    if temperature == 0:
+        tl.store(where_largest + at, tl.min(tl.where(y == top, ids, vocab - 1), axis=0))
+    else:
+        weight = tl.exp(y - tl.where(top == float("-inf"), 0.0, top))
+        if FILTERED:
+            weight = tl.where(y >= tl.load(thresholds + row), weight, 0.0)
+        tl.store(mass + at, tl.sum(weight, axis=0))
 
 
 @triton.jit

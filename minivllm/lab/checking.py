@@ -26,18 +26,26 @@ def hint(name: str, n: int = 1) -> None:
     print(f"hint {n} of 3: {text}")
 
 
-def progress() -> None:
-    """Print the course so far, a line per chapter: exercises (✓ or ○), predictions made, hints used."""
+def progress(chapter: str | None = None) -> None:
+    """Print the course so far, a line per chapter: exercises (✓ or ○), predictions made, hints used.
+
+    With `chapter` ("03") only that one, so that a chapter's output does not depend on the others.
+    """
     known = record.load()
     by_chapter: dict[str, list[str]] = {}
     for one in all_exercises():
         by_chapter.setdefault(one.name[:2], []).append(one.name)
-    for chapter in sorted({key[:2] for key in known["predictions"]} - by_chapter.keys()):
-        by_chapter[chapter] = []
-    for chapter in sorted(by_chapter):
-        marks = [f"{'✓' if known['solved'].get(name) else '○'} {name[3:]}" for name in by_chapter[chapter]]
-        hints = sum(known["hints"].get(name, 0) for name in by_chapter[chapter])
-        made = sum(key[:2] == chapter for key in known["predictions"])
-        print(f"{chapter}  {'  '.join(marks) or '–'}   predictions {made}, hints {hints}")
+    for other in sorted({key[:2] for key in known["predictions"]} - by_chapter.keys()):
+        by_chapter[other] = []
+    if chapter is not None:
+        if chapter not in by_chapter:
+            raise ValueError(f"chapter is {chapter!r}; allowed: {', '.join(sorted(by_chapter))}")
+        by_chapter = {chapter: by_chapter[chapter]}
+    for one_chapter in sorted(by_chapter):
+        names = by_chapter[one_chapter]
+        marks = [f"{'✓' if known['solved'].get(name) else '○'} {name[3:]}" for name in names]
+        hints = sum(known["hints"].get(name, 0) for name in names)
+        made = sum(key[:2] == one_chapter for key in known["predictions"])
+        print(f"{one_chapter}  {'  '.join(marks) or '–'}   predictions {made}, hints {hints}")
     solved = sum(bool(known["solved"].get(name)) for names in by_chapter.values() for name in names)
     print(f"solved {solved} of {sum(map(len, by_chapter.values()))}")

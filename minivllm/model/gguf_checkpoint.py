@@ -70,13 +70,19 @@ class GGUFCheckpoint:
         tensor = torch.from_numpy(self.file.load(ours))
         if self.config["model_type"] in PERMUTED and ours.endswith(("attn_q.weight", "attn_k.weight")):
             heads = self.config["num_attention_heads" if "attn_q" in ours else "num_key_value_heads"]
-            pairs = tensor.unflatten(0, (heads, -1, 2))  # [heads, D / 2, 2, H]
-            tensor = pairs.transpose(1, 2).flatten(0, 2)
+            if len(tensor) % (2 * heads) == 0:  # otherwise its shape will be refused
+                pairs = tensor.unflatten(0, (heads, -1, 2))  # [heads, D / 2, 2, H]
+                tensor = pairs.transpose(1, 2).flatten(0, 2)
         return tensor
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer in the metadata, with its chat template."""
-        return build_tokenizer(self.file.metadata)
+        try:
+            return build_tokenizer(self.file.metadata)
+        except ValueError:
+            raise
+        except Exception as error:  # the tokenizers library raises nothing narrower
+            raise ValueError(f"the tokenizer in the metadata is malformed: {error}") from error
 
     def _config(self) -> dict[str, Any]:
         meta = self.file.metadata

@@ -33,7 +33,7 @@ class SafetensorsCheckpoint:
         if file is None:
             raise ValueError(f"tensor {name} is missing")
         try:
-            return self._file(file).get_tensor(name)  # type: ignore[no-any-return]
+            return self._file(file).get_tensor(name)
         except SafetensorError as error:
             raise ValueError(f"{file}: tensor {name}: {error}") from error
 
@@ -41,25 +41,28 @@ class SafetensorsCheckpoint:
         """The directory's tokenizer with its chat template, or None where the directory has no tokenizer."""
         if not any((self.directory / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
             return None
-        return AutoTokenizer.from_pretrained(self.directory, local_files_only=True, trust_remote_code=False)  # type: ignore[no-any-return]
+        try:
+            return AutoTokenizer.from_pretrained(self.directory, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # the libraries below raise nothing narrower
+            raise ValueError(f"its tokenizer files cannot be read: {error}") from error
 
     def _directory_of_tensors(self) -> dict[str, str]:
         """Tensor name -> file name."""
-        if (self.directory / INDEX).exists():
-            file_of = _read_json(self.directory / INDEX).get("weight_map")
-            if not isinstance(file_of, dict):
-                raise ValueError(f"{INDEX}: has no weight_map")
-            shards = sorted(set(file_of.values()))
-            if outside := [shard for shard in shards if Path(shard).name != shard]:
-                raise ValueError(f"{INDEX}: names files outside its directory: {outside}")
-            if missing := [shard for shard in shards if not (self.directory / shard).exists()]:
-                raise ValueError(f"incomplete, the index names {missing}, which are not there")
-            return file_of
-        if not (self.directory / SINGLE).exists():
+        if (self.directory / SINGLE).exists():
+            return dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
+        if not (self.directory / INDEX).exists():
             pickles = [path.name for path in self.directory.glob("*.bin")]
             hint = f"; {pickles} are pickles, which are never loaded" if pickles else ""
             raise ValueError(f"has neither {SINGLE} nor {INDEX}{hint}")
-        return dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
+        file_of = _read_json(self.directory / INDEX).get("weight_map")
+        if not isinstance(file_of, dict):
+            raise ValueError(f"{INDEX}: has no weight_map")
+        shards = sorted(set(map(str, file_of.values())))
+        if outside := [shard for shard in shards if Path(shard).name != shard]:
+            raise ValueError(f"{INDEX}: names files outside its directory: {outside}")
+        if missing := [shard for shard in shards if not (self.directory / shard).exists()]:
+            raise ValueError(f"incomplete, the index names {missing}, which are not there")
+        return file_of
 
     def _file(self, name: str) -> Any:
         if name not in self._open_files:

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from minivllm.config import EngineConfig
 from minivllm.core.plan import Plan, Row
+from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.ops import Ops, get_ops
 from minivllm.model.decoder import Decoder
 from minivllm.model.weights import LoadedModel
 from minivllm.runtime import kv_store
 from minivllm.runtime.logits import logprob, reshape
-from minivllm.runtime.state import RequestState
+from minivllm.runtime.state import RequestState, is_plain
 from minivllm.runtime.ticket import StepResult, TokenLogprob
 
 
@@ -21,10 +22,15 @@ class Ticket:
     """A launched step. `sampled: [S]` on the host once `event` has passed, for the rows of `plan` that sample."""
 
     rows: tuple[Row, ...]
+    every_row: bool = False  # `sampled` has an entry for the rows that sample nothing too
     sampled: Tensor | None = None
     event: "torch.cuda.Event | None" = None
     logprobs: dict[str, TokenLogprob] = field(default_factory=dict)
     prompt_logprobs: dict[str, dict[int, TokenLogprob]] = field(default_factory=dict)
+
+
+GRAPH_MEMORY = 512 << 20
+"""Set aside on a GPU for CUDA graphs and the allocator's rounding."""
 
 
 class ModelRunner:
@@ -39,14 +45,38 @@ class ModelRunner:
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
         self.decoder = Decoder(model.spec, model.weights, get_ops(self.device, kernels or config.kernels))
-        self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, config.kv_cache_memory)
+        self.captures = self.asynchronous and not config.enforce_eager
+        self._cohort, self._plain, self._shapes_logits = -1, True, False  # of the last plan's rows
+        self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self._budget(config))
         self.resize(self.num_blocks, config.block_size)
 
+    @torch.inference_mode()
     def resize(self, num_blocks: int, block_size: int) -> None:
-        """A new, empty pool; every request's state is dropped."""
+        """A new, empty pool; every request's state is dropped, and the graphs over the old pool with it."""
+        self.graphs = self.kv = self.state = None  # the old ones go before the new ones come
         self.num_blocks, self.block_size = num_blocks, block_size
         self.kv = kv_store.allocate(self.spec, num_blocks, block_size, self.dtype, self.device)
         self.state = RequestState(self.max_num_seqs, self.max_model_len, block_size, self.device)
+        if self.captures:
+            from minivllm.runtime.graphs import Graphs  # needs Triton
+
+            self.graphs = Graphs(self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
+
+    @torch.inference_mode()
+    def _budget(self, config: EngineConfig) -> int:
+        """Bytes the pool may take: told on a CPU, on a GPU what a largest step leaves of our share of the card."""
+        if self.device.type != "cuda":
+            return config.kv_cache_memory
+        torch.cuda.reset_peak_memory_stats(self.device)
+        pool = kv_store.allocate(self.spec, 1, config.block_size, self.dtype, self.device)
+        tokens = min(config.max_num_batched_tokens, self.max_model_len * config.max_num_seqs)
+        seats = min(config.max_num_seqs, tokens)
+        self.decoder.forward(*_padding(tokens, seats, self.device), pool)
+        torch.cuda.synchronize(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        held, peak = torch.cuda.memory_reserved(self.device), torch.cuda.max_memory_allocated(self.device)
+        own = max(held, peak) + GRAPH_MEMORY
+        return kv_store.gpu_budget(total, free + held - own, own, config.gpu_memory_utilization)
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Ticket:
@@ -57,6 +87,19 @@ class ModelRunner:
         kv_store.copy_blocks(self.kv, plan.copies)
         if not plan.rows:
             return Ticket(())
+        rows = plan.rows
+        if plan.cohort != self._cohort:
+            params = [state.params[row.request_id] for row in rows]
+            self._cohort, self._plain = plan.cohort, is_plain(params)
+            self._shapes_logits = any(p.shapes_logits for p in params)
+        if self.graphs is not None and not self._shapes_logits:
+            graph = self.graphs.find(rows, plan.decode_only, self._plain)
+            if graph is not None:
+                if graph.cohort != plan.cohort or not plan.decode_only:
+                    graph.load(rows, plan.cohort)
+                ticket = Ticket(rows, every_row=True)
+                self._send_back(ticket, graph.replay()[: len(rows)])
+                return ticket
         return self._eager(plan)
 
     def ready(self, ticket: Ticket) -> bool:
@@ -67,13 +110,15 @@ class ModelRunner:
         """The tokens of a launched step, -1 for rows that sampled none."""
         if ticket.event is not None:
             ticket.event.synchronize()
-        sampled = iter([] if ticket.sampled is None else ticket.sampled.tolist())
-        tokens = [next(sampled) if row.sample else -1 for row in ticket.rows]
-        return StepResult(tokens, ticket.logprobs, ticket.prompt_logprobs)
+        sampled: list[int] = [] if ticket.sampled is None else ticket.sampled.tolist()
+        if not ticket.every_row:
+            known = iter(sampled)
+            sampled = [next(known) if row.sample else -1 for row in ticket.rows]
+        return StepResult(sampled, ticket.logprobs, ticket.prompt_logprobs)
 
     def close(self) -> None:
         """Let go of pool, state and weights, so that their memory returns even while the engine object lives."""
-        for name in ("kv", "state", "decoder"):
+        for name in ("graphs", "kv", "state", "decoder"):
             if hasattr(self, name):
                 delattr(self, name)
         if self.asynchronous:
@@ -142,3 +187,18 @@ class ModelRunner:
             ticket.event.record()
         else:
             ticket.sampled = sampled
+
+
+def _padding(tokens: int, rows: int, device: torch.device) -> tuple[Tensor, StepBatch]:
+    """A step of the largest size in which nobody takes part: it costs what a real one costs and writes nothing."""
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    starts = torch.linspace(0, tokens, rows + 1, device=device).int()
+    batch = StepBatch(
+        positions=zeros(tokens), slots=zeros(tokens, dtype=torch.int64) - 1, query_starts=starts, context_lens=zeros(rows),
+        block_tables=zeros(rows, 1), max_query_len=-(-tokens // rows) + 1, max_context_len=1,
+        logit_rows=(starts[1:] - 1).long(),
+    )  # fmt: skip
+    return zeros(tokens, dtype=torch.int64), batch

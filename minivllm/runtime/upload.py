@@ -25,15 +25,18 @@ class Uploader:
         """Turn to the next buffer of the ring."""
         self._step, self._at = (self._step + 1) % RING, 0
 
-    def send(self, array: np.ndarray) -> Tensor:
-        """The array on the device. On a CPU it is the same memory."""
+    def stage(self, array: np.ndarray) -> Tensor:
+        """The array in memory the device can copy from while the host goes on. On a CPU it is the same memory."""
         host = torch.from_numpy(array)
         if not self._pinned:
             return host
         end = self._at + array.nbytes
         if end > BYTES:  # a step that brings very much: a buffer of its own
-            return host.pin_memory().to(self.device, non_blocking=True)
-        stage = self._ring[self._step][self._at : end].view(host.dtype).view(host.shape)
+            return host.pin_memory()
+        staged = self._ring[self._step][self._at : end].view(host.dtype).view(host.shape)
         self._at = -(-end // 16) * 16
-        stage.copy_(host)
-        return stage.to(self.device, non_blocking=True)
+        return staged.copy_(host)
+
+    def send(self, array: np.ndarray) -> Tensor:
+        """The array on the device."""
+        return self.stage(array).to(self.device, non_blocking=True)

@@ -12,8 +12,8 @@ export function createBigPool(ctx) {
   const orders = [["id", "by id"], ["owner", "by owner"], ["queue", "by queue"]];
   const seg = h("span", { class: "seg", role: "radiogroup", "aria-label": "order" }, orders.map(([id, words]) => h("button", { role: "radio", "aria-checked": String(id === "id"), onclick: () => choose(id) }, words)));
   const legend = h("div", { class: "legend", "aria-hidden": "true" });
-  const root = h("section", { class: "pool", "aria-label": "Pool" }, h("div", { class: "poolhead" }, top, h("span", { class: "lab" }, "order", seg)), field, legend,
-    h("h2", { class: "lenshead" }, "Lens", h("span", { class: "q" }, "the framed 7 × 3 blocks in full; it follows the pointer and the arrow keys")), lens);
+  const root = h("section", { class: "pool", "aria-label": "Pool" }, h("div", { class: "poolhead" }, top, h("span", { class: "lab" }, "order", seg)), field, legend);
+  const low = h("section", { class: "lenses", "aria-label": "Lens" }, h("h2", { class: "lenshead" }, "Lens", h("span", { class: "q" }, "the framed 7 × 3 blocks in full; it follows the pointer and the arrow keys")), lens);
   let order = [], by = "id", grid = null, cells = new Map(), corner = 0;
 
   function choose(id) { by = id; [...seg.children].forEach((b, i) => b.setAttribute("aria-checked", String(orders[i][0] === id))); update(); }
@@ -111,7 +111,7 @@ export function createBigPool(ctx) {
   }
 
   return {
-    root, update,
+    root, low, update,
     get columns() { return grid?.columns ?? 1; },
     focus(b) { moveLens(order.indexOf(b)); cells.get(b)?.focus(); },
   };

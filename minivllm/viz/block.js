@@ -18,7 +18,7 @@ export const sentence = (ctx, spans, cls = "inline") => spans.map((part) => (typ
 // one segment per slot: written in this tick = full height, older = 62 %, empty = outline; one bar above 16 slots
 export function strip(size, filled, fresh) {
   if (size > 16) {
-    const bar = h("span", { class: "strip bar" });
+    const bar = h("span", { class: "strip whole" });
     bar.append(h("i", { class: "full", style: { width: `${(100 * (filled - fresh)) / size}%` } }));
     if (fresh) bar.append(h("i", { class: "full fresh", style: { width: `${(100 * fresh) / size}%` } }));
     return bar;
@@ -81,13 +81,13 @@ export function poolCell(b, size) {
     node.style.backgroundImage = shared ? split(ctx, ids) : "";
     node.replaceChildren(outline(), h("span", { class: "id" }, b));
     if (shared) {
-      if (size !== "small") node.append(h("span", { class: "ref" }, `ref ${state.ref[b]}`));
+      node.append(h("span", { class: "ref" }, `ref ${state.ref[b]}`));
       const letters = ids.length > 3 ? [ids[0], `+${ids.length - 1}`] : ids;
       node.append(h("span", { class: "owners" }, letters.map((id, i) => h("b", { style: i && ids.length > 3 ? {} : paint(ctx, id) }, id))));
     } else if (kind === "used") node.append(h("b", { class: "owner" }, ids[0] ?? "·"));
     else if (kind === "cached") node.append(h("span", { class: "hash" }, glyph("publish", 10), state.hash[b].slice(0, 4)));
     if (evicted && kind === "used" && !shared) node.append(h("s", { class: "was" }, evicted.hash.slice(0, 4)));
-    node.append(size === "small" ? strip(17, (17 * filled[b]) / state.size, 0) : strip(state.size, filled[b], fresh));
+    node.append(size === "full" ? strip(state.size, filled[b], fresh) : strip(17, (17 * filled[b]) / state.size, (17 * fresh) / state.size));
     const mark = badge(ctx, b);
     if (mark) node.append(mark);
   };

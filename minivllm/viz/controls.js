@@ -44,7 +44,7 @@ export function createEdits(ctx) {
 
 export function createPlayback(ctx) {
   const icon = (kind, name, act) => h("button", { class: "icon", "aria-label": name, title: name, onclick: act }, glyph(kind));
-  const home = icon("home", "first tick", () => ctx.go(0)), back = icon("back", "back", () => ctx.back()), step = icon("step", "step", () => ctx.step()), end = icon("end", "live edge", () => ctx.go(ctx.trace.edge));
+  const home = icon("home", "first tick", () => ctx.go(ctx.trace.low)), back = icon("back", "back", () => ctx.back()), step = icon("step", "step", () => ctx.step()), end = icon("end", "live edge", () => ctx.go(ctx.trace.edge));
   const play = h("button", { class: "on go", onclick: () => ctx.togglePlay() });
   const speed = h("span", { class: "seg", role: "radiogroup", "aria-label": "speed" }, SPEEDS.map(([ms, words]) => h("button", { role: "radio", "data-ms": ms, onclick: () => ctx.setSpeed(ms) }, words)));
   const next = (kind, words, loss) => h("button", { "data-next": kind, onclick: (e) => ctx.jump(kind, e.shiftKey ? -1 : 1) }, h("span", { class: loss ? "loss" : "" }, glyph(kind)), words);
@@ -59,7 +59,7 @@ export function createPlayback(ctx) {
     toggleKeys: toggle,
     update() {
       fill(play, glyph(ctx.playing ? "pause" : "play"), ctx.playing ? "Pause" : "Play");
-      home.disabled = back.disabled = ctx.at === 0;
+      home.disabled = back.disabled = ctx.at <= ctx.trace.low;
       end.disabled = ctx.at === ctx.trace.edge;
       for (const b of speed.children) b.setAttribute("aria-checked", String(Number(b.dataset.ms) === ctx.speed));
       hint.textContent = ctx.hint;

@@ -12,13 +12,13 @@ import { createTimeline } from "./timeline.js";
 import { createEdits, createPlayback } from "./controls.js";
 import { createLinks } from "./links.js";
 
-const MANY = 6, BIG = 1000;
+const MANY = 6, WIDE = 64, BIG = 1000;
 let serial = 0;
 
 // one recording per model, shared by all drawings of it
 function traceOf(model) {
   if (model.minivllmTrace) return model.minivllmTrace;
-  const trace = new Trace(), { ticks = [], between = [] } = model.get("trace");
+  const { ticks = [], between = [], offset = 0, low = 0 } = model.get("trace"), trace = new Trace(offset, low);
   for (const tick of ticks) trace.append(tick);
   for (const item of between) trace.between(item);
   model.minivllmTrace = trace;
@@ -34,11 +34,14 @@ function traceOf(model) {
 class View {
   constructor(model, root) {
     Object.assign(this, { model, root, trace: traceOf(model), uid: `mv${++serial}-`, cursor: 0, focused: null, pinned: null, ringed: [], selected: null, hint: "", playing: false, speed: 900, waiting: 0 });
-    this.at = Math.min(model.get("playhead"), this.trace.edge);
+    this.at = this.recorded(model.get("playhead"));
     this.name = model.get("trace").engine;
     this.simulated = this.name.endsWith("simulation");
     this.build();
   }
+
+  // the index of an engine tick in the recording
+  recorded(tick) { return Math.max(this.trace.low, Math.min(this.trace.edge, tick - this.trace.offset)); }
 
   build() {
     const ctx = this;
@@ -49,8 +52,9 @@ class View {
     this.headline = h("div", { class: "t" }); this.say = h("span", { class: "say", "aria-hidden": "true" });
     this.spoken = h("output", { class: "hidden spoken", "aria-live": "polite" });
     this.alarm = h("div", { class: "alarm", role: "alert", hidden: true }); this.notice = h("div", { class: "notice", role: "status", hidden: true });
-    this.poolBox = h("div", { class: "c2" }); this.legend = h("div", { class: "legend", "aria-hidden": "true" });
-    this.cols = h("div", { class: "cols" }, h("div", { class: "c1" }, this.requests.root), this.poolBox, h("div", { class: "c3" }, this.log.root, this.budget.root));
+    this.poolBox = h("div", { class: "c2" }); this.lowBox = h("div", { class: "c4" }); this.legend = h("div", { class: "legend", "aria-hidden": "true" });
+    this.side = h("div", { class: "c3" });
+    this.cols = h("div", { class: "cols" }, h("div", { class: "c1" }, this.requests.root), this.poolBox, this.lowBox, this.side);
     fill(this.root, this.notice, this.edits.root, this.alarm, h("div", { class: "head" }, this.headline, this.say), this.spoken, this.cols, this.playback.root, this.timeline.root);
     this.links = createLinks(ctx, this.root);
     this.listen();
@@ -76,7 +80,7 @@ class View {
 
   said(i) {
     const spans = i > 0 ? this.trace.ticks[i - 1].say : [this.trace.edge ? "Before the first tick." : "Nothing has run yet: press → to run one tick."];
-    const between = i === this.trace.edge ? this.trace.tail.slice(-2).flatMap((b) => [" ", ...b.say]) : [];
+    const between = i === this.trace.edge ? this.trace.tail.slice(-2).filter((b) => b.say.length).flatMap((b) => [" ", ...b.say]) : [];
     return [...spans, ...between];
   }
 
@@ -89,20 +93,32 @@ class View {
 
   render() {
     this.read();
-    const big = this.state.blocks > BIG, pool = big ? this.big : this.small;
-    if (this.pool !== pool) { this.pool = pool; fill(this.poolBox, pool.root, big ? null : this.legend, this.life.root); this.drawLegend(); }
-    this.root.classList.toggle("big", this.state.blocks > 64);
-    fill(this.headline, `Tick ${this.at}`, h("small", null, `of ${this.trace.edge}`));
+    if (this.drawn !== this.at) { this.root.classList.add("stepping"); clearTimeout(this.settled); this.settled = setTimeout(() => this.root.classList.remove("stepping"), 200); this.drawn = this.at; }
+    this.arrange();
+    fill(this.headline, `Tick ${this.at + this.trace.offset}`, h("small", null, `of ${this.trace.edge + this.trace.offset}`));
     fill(this.say, sentence(this, this.said(this.at)));
     this.speak();
     for (const part of [this.edits, this.playback, this.requests, this.pool, this.log, this.budget, this.life, this.timeline, this.links]) part.update();
+  }
+
+  // small pools sit between requests and log; from 65 blocks on the pool takes the width, the rest goes under it
+  arrange() {
+    const { blocks } = this.state, pool = blocks > BIG ? this.big : this.small, wide = blocks > WIDE;
+    if (this.pool === pool && this.wide === wide) return;
+    Object.assign(this, { pool, wide });
+    fill(this.poolBox, pool.root, pool === this.small && this.legend, !wide && this.life.root);
+    fill(this.lowBox, pool.low, wide && this.life.root, wide && this.budget.root);
+    fill(this.side, this.log.root, !wide && this.budget.root);
+    this.lowBox.hidden = !wide;
+    this.root.classList.toggle("big", wide);
+    this.drawLegend();
   }
 
   // read aloud: every tick when stepping or slow, only on pause when playing fast
   speak() {
     if (this.playing && this.speed < 1800) return;
     const words = this.said(this.at).map((p) => (typeof p === "string" ? p : p.who)).join("");
-    const all = this.at > 0 ? `Tick ${this.at}. ${words}` : words;
+    const all = this.at > 0 ? `Tick ${this.at + this.trace.offset}. ${words}` : words;
     if (this.spoken.textContent !== all) this.spoken.textContent = all;
   }
 
@@ -118,19 +134,19 @@ class View {
   // ---- moving through time
 
   go(tick) {
-    const to = Math.max(0, Math.min(this.trace.edge, tick));
+    const to = Math.max(this.trace.low, Math.min(this.trace.edge, tick));
     this.hint = "";
     if (to !== this.at) { this.at = to; this.tell(); }
     this.soon();
   }
 
-  tell() { this.model.set("playhead", this.at); this.model.save_changes(); }
+  tell() { this.model.set("playhead", this.at + this.trace.offset); this.model.save_changes(); }
   back() { this.pause(); this.go(this.at - 1); }
 
   // behind the edge the browser moves alone; at the edge Python runs one more tick
   step() {
     if (this.at < this.trace.edge) this.go(this.at + 1);
-    else if (!this.asked) { this.asked = true; this.ask({ type: "goto", tick: this.trace.edge + 1 }); }
+    else if (!this.asked) { this.asked = true; this.ask({ type: "goto", tick: this.trace.edge + this.trace.offset + 1 }); }
   }
 
   jump(kind, direction) {
@@ -144,7 +160,7 @@ class View {
   setSpeed(ms) { this.speed = ms; this.root.classList.toggle("fast", ms < 300); if (this.playing) { clearTimeout(this.timer); this.beat(); } this.soon(); }
 
   beat() {
-    this.timer = setTimeout(() => { if (!this.playing || !this.root.isConnected) return; this.step(); this.beat(); }, this.at === 0 ? 200 : this.speed);
+    this.timer = setTimeout(() => { if (!this.playing || !this.root.isConnected) return; this.step(); this.beat(); }, this.at === this.trace.low ? 200 : this.speed);
   }
 
   // ---- asking Python
@@ -192,7 +208,7 @@ class View {
     root.addEventListener("focusout", (e) => { if (blockOf(e) !== null) this.point(null); });
     root.addEventListener("click", (e) => { const b = blockOf(e); if (b !== null) this.pin(b); });
     root.addEventListener("keydown", (e) => this.key(e));
-    const message = (m) => this.heard(m), moved = () => { const t = Math.min(model.get("playhead"), this.trace.edge); if (t !== this.at) { this.at = t; this.soon(); } }, status = () => this.status();
+    const message = (m) => this.heard(m), moved = () => { const t = this.recorded(model.get("playhead")); if (t !== this.at) { this.at = t; this.soon(); } }, status = () => this.status();
     model.on("msg:custom", message); model.on("change:playhead", moved);
     for (const name of ["error", "notice", "disabled"]) model.on(`change:${name}`, status);
     const resize = new ResizeObserver(() => this.soon());
@@ -224,7 +240,7 @@ class View {
       if (e.key === "]") { act(); this.step(); return; }
     }
     if (e.key === "Escape") { this.pinned = null; this.links.update(); this.life.update(); return; }
-    const run = { ArrowLeft: () => this.back(), ArrowRight: () => { this.pause(); this.step(); }, Home: () => { this.pause(); this.go(0); }, End: () => { this.pause(); this.go(this.trace.edge); },
+    const run = { ArrowLeft: () => this.back(), ArrowRight: () => { this.pause(); this.step(); }, Home: () => { this.pause(); this.go(this.trace.low); }, End: () => { this.pause(); this.go(this.trace.edge); },
       h: () => this.jump("hit", 1), H: () => this.jump("hit", -1), e: () => this.jump("evict", 1), E: () => this.jump("evict", -1), p: () => this.jump("preempt", 1), P: () => this.jump("preempt", -1),
       g: () => { this.cursor = Math.max(0, this.cursor); this.pool.focus(this.cursor); }, b: () => this.edits.focusSize(), a: () => this.edits.openAdd(), "?": () => this.playback.toggleKeys() }[e.key];
     if (run) { act(); run(); return; }

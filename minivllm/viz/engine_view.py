@@ -1,7 +1,7 @@
 """The engine as a live picture: the trace goes to the browser once, which steps and scrubs through it on its own.
 
 Only the live edge needs Python: one more tick, or a change to the engine. Every request from the browser passes
-`handle()`, which shows what failed instead of hiding it, so the next click works. All of it also runs without a browser.
+`handle()`, which shows what failed instead of hiding it, so the next click works. All of it runs without a browser too.
 """
 
 from typing import Any
@@ -10,11 +10,13 @@ import anywidget
 import traitlets
 
 from minivllm import events as ev
+from minivllm.engine import Engine
 from minivllm.request import SamplingParams
 from minivllm.snapshot import Snapshot
 from minivllm.viz import bundle, static
 from minivllm.viz.lifetime import Lifetime
 from minivllm.viz.track import Track
+from minivllm.viz.words import Words
 
 SLICE = 16
 """Ticks of a long run between two looks at the message queue: Stop takes effect within so many."""
@@ -24,7 +26,8 @@ LIVE_EDITS = ("block_size", "num_blocks", "policy", "enable_prefix_caching")
 class EngineView(anywidget.AnyWidget):
     """A view of one engine. `show()` displays a static snapshot, then the live widget.
 
-    `tick` is the playhead: 0 … `edge`. Setting it shows a recorded tick (clamped); it never runs the engine.
+    `tick` is the playhead, `edge` the last tick that has run. Setting `tick` shows a recorded tick (clamped to what was
+    recorded since the view was made); it never runs the engine.
     """
 
     _esm = bundle.module("engine_view")
@@ -37,16 +40,15 @@ class EngineView(anywidget.AnyWidget):
     playhead = traitlets.Int(0).tag(sync=True)
     trace = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, engine: Any, title: str | None = None) -> None:
+    def __init__(self, engine: Engine, title: str | None = None) -> None:
         self.engine = engine
-        self.track = Track(engine.record())
-        self._in_tick = False
-        self._follow = True
-        first = [*self.track.more()]
-        between = [self.track.between(e) for e in self.track.since()]
-        kind = "simulation" if engine.model is None else engine.model.name
-        trace = {"engine": f"engine {engine.number}, {kind}", "ticks": first, "between": between}
-        super().__init__(title=title or "", playhead=self.track.edge, trace=trace)
+        self.words = Words(engine.tokenizer, engine.runner.vocab_size)
+        self.track = track = Track(engine.record(), self._read)
+        self._in_tick, self._follow = False, True
+        name = f"engine {engine.number}, {'simulation' if engine.model is None else engine.model.name}"
+        trace = {"engine": name, "offset": track.offset, "low": int(track.late)}
+        trace |= {"ticks": track.told, "between": track.tail}
+        super().__init__(title=title or "", playhead=track.edge, trace=trace)
         self._lifetime = Lifetime(self)
         self._unsubscribe = engine.bus.subscribe(self._on_event)
         self.on_msg(lambda _widget, message, _buffers: self.handle(message))
@@ -54,7 +56,7 @@ class EngineView(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"EngineView(engine {self.engine.number}, tick {self.tick} of {self.edge})"
 
-    # what it shows
+    # -- what it shows -------------------------------------------------------------------------------------------
 
     @property
     def edge(self) -> int:
@@ -64,26 +66,26 @@ class EngineView(anywidget.AnyWidget):
     @property
     def tick(self) -> int:
         """The tick that is shown."""
-        return self.playhead
+        return int(self.playhead)
 
     @tick.setter
     def tick(self, tick: int) -> None:
-        self.playhead = min(max(0, int(tick)), self.edge)
+        self.playhead = min(max(self.track.first, int(tick)), self.edge)
 
     @property
     def snapshot(self) -> Snapshot:
         """The engine as shown: replayed from the recording, at the live edge as it is now."""
-        return self.engine.snapshot() if self.tick == self.edge else self.track.recorder.at(self.tick)
+        return self.engine.snapshot() if self.tick == self.edge else self.track.recorder.at(self.track.index(self.tick))
 
     @property
     def sentence(self) -> str:
         """What happened in the tick that is shown, as printed above the picture and read aloud."""
-        return "".join(self.track.say[self.tick])
+        return self.track.sentence(self.tick)
 
-    # what it does
+    # -- what it does --------------------------------------------------------------------------------------------
 
     def step(self, n: int = 1) -> None:
-        """`n` ticks forward: recorded ones first, then new ones."""
+        """`n` ticks forward: recorded ones first, then new ones as long as there is work."""
         self.goto(self.tick + n)
 
     def back(self, n: int = 1) -> None:
@@ -99,12 +101,14 @@ class EngineView(anywidget.AnyWidget):
     def run(self, ticks: int = SLICE) -> bool:
         """Up to `ticks` new ticks; True if there is more to do."""
         self.goto(self.edge + ticks)
-        return bool(self.engine.has_unfinished)
+        return self.engine.has_unfinished
 
     def add(self, prompt: str | list[int], max_tokens: int = 16) -> str:
-        """A new request at the live edge; returns its id."""
+        """A new request at the live edge; returns its id. Without a tokenizer each word of a text is one token."""
         self.tick = self.edge
-        return str(self.engine.add(prompt, SamplingParams(max_tokens=max_tokens, temperature=0.0)))
+        if isinstance(prompt, str) and self.engine.tokenizer is None:
+            prompt = self.words.encode(prompt)
+        return self.engine.add(prompt, SamplingParams(max_tokens=max_tokens, temperature=0.0))
 
     def abort(self, request_id: str) -> None:
         """End a request at the live edge."""
@@ -112,39 +116,40 @@ class EngineView(anywidget.AnyWidget):
         self.engine.abort(request_id)
 
     def set(self, name: str, value: Any) -> None:
-        """Change a setting of the running engine at the live edge: one of `LIVE_EDITS`."""
+        """Change a setting of the running engine at the live edge: one of `LIVE_EDITS`, else `ValueError`."""
         if name not in LIVE_EDITS:
             raise ValueError(f"{name!r} cannot be changed here; it can be {', '.join(LIVE_EDITS)}")
         self.tick = self.edge
         self.engine.reconfigure(**{name: value})
 
     def set_block_size(self, block_size: int) -> None:
-        """Change the block size of the running engine."""
+        """Change the block size of the running engine; the pool keeps its size in tokens."""
         self.set("block_size", block_size)
 
     def close(self) -> None:
         """Stop following the engine."""
         self._unsubscribe()
+        self.track.recorder.detach()
         super().close()
 
-    # what the browser asks for
+    # -- what the browser asks for -------------------------------------------------------------------------------
 
     def handle(self, message: dict[str, Any]) -> None:
         """Carry out one message of the front end; an exception becomes `error`, and the view stays usable."""
-        try:
-            if self._lifetime.over():
-                return
-            reply = self._dispatch(message)
-            self.error = ""
-        except Exception as error:
-            reply = {}
-            self.error = f"{type(error).__name__}: {error}"
+        reply: dict[str, Any] = {}
+        if not self._lifetime.over():
+            try:
+                reply = self._dispatch(message)
+                self.error = ""
+            except Exception as error:
+                self.error = f"{type(error).__name__}: {error}"
+                self._recover()
         self.send({"type": "done", "of": message.get("type"), **reply})
 
     def _dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
         match message:
             case {"type": "hello", "have": have}:
-                self._catch_up(int(have))
+                self._sync(int(have))
             case {"type": "goto", "tick": tick}:
                 self.goto(int(tick))
             case {"type": "run"}:
@@ -159,7 +164,7 @@ class EngineView(anywidget.AnyWidget):
                 raise ValueError(f"no message of type {message.get('type')!r}")
         return {"idle": not self.engine.has_unfinished}
 
-    # what the browser is told
+    # -- what the browser is told --------------------------------------------------------------------------------
 
     def show(self) -> None:
         """Display the static snapshot, then the live widget."""
@@ -171,13 +176,11 @@ class EngineView(anywidget.AnyWidget):
     def static(self) -> dict[str, str]:
         """The picture as it is now, for readers without a kernel: `text/plain` and `text/html`."""
         shown, say = self.snapshot, self.sentence
-        told = self.track.recorder.events_of(self.tick) if self.tick else []
-        evicted = {e.block for e in told if isinstance(e, ev.Evict)}
+        evicted = {e.block for e in self.track.events(self.tick) if isinstance(e, ev.Evict)}
         title = self.title or self.trace["engine"]
-        return {
-            "text/plain": static.ascii_map(shown, say, evicted),
-            "text/html": static.html(shown, say, self.track.colours.of, evicted, title),
-        }
+        plain = static.ascii_map(shown, say, evicted)
+        card = static.pool_card(shown, say, self.track.colours.of, evicted, title)
+        return {"text/plain": plain, "text/html": static.image(card, " ".join(plain.split("\n")[:2]))}
 
     def _on_event(self, event: ev.Event) -> None:
         """One event from the engine: complete ticks are sent as one message, what happens between them at once."""
@@ -193,6 +196,16 @@ class EngineView(anywidget.AnyWidget):
         elif not self._in_tick:
             self.send({"type": "between", **self.track.between(event)})
 
-    def _catch_up(self, have: int) -> None:
-        """Ticks that a newly drawn view lacks: the trait holds only those of the beginning."""
+    def _recover(self) -> None:
+        """After a step that failed midway: what was recorded of it counts as happened since the last tick."""
+        self._in_tick = False
+        self.track.retell()
+        self._sync(len(self.track.told))
+
+    def _sync(self, have: int) -> None:
+        """What a newly drawn view lacks: the trait holds only the ticks of the beginning."""
         self.send({"type": "sync", "ticks": self.track.told[have:], "between": self.track.tail})
+
+    def _read(self, request_id: str) -> list[str]:
+        request = self.engine.scheduler.requests.get(request_id)
+        return self.words.decode(request.tokens) if request else []

@@ -3,18 +3,18 @@ import { fill, h, s, text } from "./dom.js";
 import { who } from "./block.js";
 
 const W = 416, X0 = 44, X1 = W - 10, ROW = 27;
-const WORDS = { take: (e) => `${e.who} takes it`, hit: (e) => `${e.who} hits it`, release: (e) => `${e.who} lets go`, "new pool": () => "new pool" };
+const WORDS = { take: (e) => `${e.who} takes it`, hit: (e) => `${e.who} hits it`, release: (e) => `${e.who} lets go`, "new pool": () => "new pool", held: (e) => `${e.who} held it before` };
 
 export function createLife(ctx) {
   const root = h("section", { class: "card life", "aria-label": "The life of a block" });
 
   function chart(steps, top) {
     const edge = Math.max(ctx.trace.edge, 1), rows = Math.min(top, 4), height = 30 + rows * ROW + 18;
-    const X = (t) => X0 + (Math.min(t, edge) * (X1 - X0)) / Math.max(edge, 8), scale = rows / top, Y = (r) => height - 22 - r * scale * ROW;
+    const low = ctx.trace.low, X = (t) => X0 + ((Math.min(t, edge) - low) * (X1 - X0)) / Math.max(edge - low, 8), scale = rows / top, Y = (r) => height - 22 - r * scale * ROW;
     const grid = [];
     for (let r = 0; r <= top; r++) if (top <= 4 || r === 0 || r === top) grid.push(s("line", { x1: X0, x2: X1, y1: Y(r), y2: Y(r), class: "hair" }), text(X0 - 10, Y(r) + 4, `ref ${r}`, "tick", "end"));
     const line = (points) => "M" + points.map(([t, r]) => `${X(t)} ${Y(r)}`).join("L");
-    const past = [[0, 0]], future = [];
+    const past = [[low, 0]], future = [];
     let ref = 0;
     for (const e of steps) {
       const own = e.tick <= ctx.at || (ctx.at === ctx.trace.edge) ? past : future;
@@ -41,7 +41,7 @@ export function createLife(ctx) {
       const now = t === ctx.at, x = X(t);
       if (!now && (x - last < 18 || Math.abs(x - nowAt) < 32)) continue;
       last = x;
-      out.push(text(x, height - 2, now ? `${t}, now` : t, `tick ${t > ctx.at ? "later" : ""} ${now ? "strong" : ""}`, x > X1 - 20 ? "end" : "middle"));
+      out.push(text(x, height - 2, now ? `${t + ctx.trace.offset}, now` : t + ctx.trace.offset, `tick ${t > ctx.at ? "later" : ""} ${now ? "strong" : ""}`, x > X1 - 20 ? "end" : "middle"));
     }
     return out;
   }
@@ -83,7 +83,7 @@ export function createLife(ctx) {
             index >= 0 ? `logical block ${index}` : hash ? ["cached, written by ", who(ctx, writer, "tiny")] : "free"),
           h("span", { class: "pills" }, ctx.words(b).map((w) => h("span", { class: "tok" }, w)), hash && h("span", { class: "tok mono" }, `# ${hash.slice(0, 4)}`))),
         steps.length ? chart(steps, top) : h("p", { class: "small mid" }, "Nobody has used it yet."),
-        h("p", { class: "hidden" }, steps.filter((e) => e.tick <= ctx.at).map((e) => `tick ${e.tick}: ${WORDS[e.word] ? WORDS[e.word](e) : e.word}, ref ${e.ref}`).join("; ")));
+        h("p", { class: "hidden" }, steps.filter((e) => e.tick <= ctx.at).map((e) => `tick ${e.tick + ctx.trace.offset}: ${WORDS[e.word] ? WORDS[e.word](e) : e.word}, ref ${e.ref}`).join("; ")));
     },
   };
 }

@@ -4,7 +4,7 @@ A stale view must say so and do nothing: it must never show one engine under ano
 cell again replaces the one that this cell made before.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 
@@ -32,7 +32,7 @@ def _shell() -> Any:
 class Lifetime:
     """Watches the engine of one view. `view` has `engine`, `disabled`, `notice` and `close()`."""
 
-    _all: WeakSet["Lifetime"] = WeakSet()
+    _all: ClassVar[WeakSet["Lifetime"]] = WeakSet()
 
     def __init__(self, view: Any) -> None:
         self.view = view
@@ -52,6 +52,7 @@ class Lifetime:
         closed = engine.closed
         replaced = bool(self.names) and not any(space.get(n) is engine for n in self.names)
         if closed or replaced:
-            self.view.notice = f"this view belongs to engine {engine.number}, which was {'closed' if closed else 'replaced'}"
+            fate = "closed" if closed else "replaced"
+            self.view.notice = f"this view belongs to engine {engine.number}, which was {fate}"
             self.view.disabled = True
         return closed or replaced

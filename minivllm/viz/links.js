@@ -8,7 +8,7 @@ export function createLinks(ctx, root) {
 
   // from under a chip to the gutter, along it, and to the top of the block
   function line(from, cell, gutter) {
-    const x = from.x + from.w / 2, y0 = from.y + from.h + 9, gy = cell.y - 5, bx = cell.x + cell.w / 2, r = 7, d = gy > y0 ? 1 : -1;
+    const x = from.x + from.w / 2, y0 = from.y + from.h + 8, gy = cell.y - 5, bx = cell.x + cell.w / 2, r = 7, d = gy > y0 ? 1 : -1;
     if (Math.abs(gy - y0) < 2 * r) return `M${x} ${from.y + from.h + 4}V${y0 - 3}q0 3 3 3H${bx - 3}`;
     return `M${x} ${from.y + from.h + 4}V${y0 - 3}q0 3 3 3H${gutter - r}q${r} 0 ${r} ${d * r}V${gy - d * r}q0 ${d * r} ${r} ${d * r}H${bx - 3}q3 0 3 3V${cell.y - 3}`;
   }

@@ -11,10 +11,11 @@ export function createLog(ctx) {
     root,
     update() {
       const lines = ctx.tick ? ctx.tick.log : [];
+      const since = ctx.between.filter((b) => b.say.length);
       const groups = ["plan", "launch", "collect"].map((phase) => [phase, lines.filter((l) => l[0] === phase)]).filter(([, own]) => own.length);
       fill(root, h("h2", null, "This tick"),
         groups.length ? groups.map(([phase, own]) => [h("h3", null, phase), h("ul", null, own.map(line))]) : h("p", { class: "note" }, "Nothing has run yet."),
-        ctx.between.length > 0 && [h("h3", null, "since then"), h("ul", null, ctx.between.map((b) => h("li", { class: "e" }, glyph(b.event.kind === "arrive" ? "arrive" : b.event.kind === "finish" ? "finish" : "step"), h("span", null, sentence(ctx, b.say, "tiny")))))]);
+        since.length > 0 && [h("h3", null, "since then"), h("ul", null, since.slice(-6).map((b) => h("li", { class: "e" }, glyph(b.event.kind === "arrive" ? "arrive" : b.event.kind === "finish" ? "finish" : "step"), h("span", null, sentence(ctx, b.say, "tiny")))))]);
     },
   };
 }
@@ -44,7 +45,7 @@ export function createBudget(ctx) {
         const cells = rows.flatMap((r) => Array.from({ length: r.count }, (_, i) => h("i", { class: r.decode ? "decode" : "prefill", style: paint(ctx, r.request) }, i === 0 && h("b", null, r.request))));
         drawing = h("div", { class: "tokens", style: { "--n": Math.min(budget, 16) } }, cells, Array.from({ length: Math.max(0, budget - used) }, () => h("i", { class: "unused" })));
       } else if (budget) {
-        drawing = h("div", { class: "makeup share" }, rows.map((r) => h("i", { class: r.decode ? "decode" : "prefill", style: { ...paint(ctx, r.request), "flex-grow": r.count } })), budget > used && h("i", { class: "unused", style: { "flex-grow": budget - used } }));
+        drawing = h("div", { class: "makeup share" }, decodes.length > 0 && h("i", { class: "decode", style: { ...(decodes.length === 1 ? paint(ctx, decodes[0].request) : paint(ctx, "")), "flex-grow": decodes.length } }), prefills.map((r) => h("i", { class: r.decode ? "decode" : "prefill", style: { ...paint(ctx, r.request), "flex-grow": r.count } })), budget > used && h("i", { class: "unused", style: { "flex-grow": budget - used } }));
       }
       const said = verdict(ctx, used);
       fill(root, heading, drawing, words && h("p", { class: "note" }, words, "."), said && h("p", { class: "note" }, said));

@@ -98,9 +98,8 @@ def colours(request_ids: Iterable[str]) -> dict[str, int]:
     return {r: given.arrive(r) for r in request_ids}
 
 
-def _variables(theme: Theme, page: bool) -> str:
-    bg, ink = (f"var(--jp-layout-color0, {theme.bg})", f"var(--jp-ui-font-color1, {theme.ink})") if page else (theme.bg, theme.ink)
-    pairs = [("bg", bg), ("ink", ink)]
+def _variables(theme: Theme) -> str:
+    pairs = [("bg", f"var(--jp-layout-color0, {theme.bg})"), ("ink", f"var(--jp-ui-font-color1, {theme.ink})")]
     pairs += [(n.replace("_", "-"), getattr(theme, n)) for n in Theme._fields if n not in ("bg", "ink", "requests")]
     for at, colour in enumerate(theme.requests):
         pairs += [(f"{k}{at}", v) for k, v in zip(("f", "t", "x", "o"), colour, strict=True)]
@@ -109,6 +108,5 @@ def _variables(theme: Theme, page: bool) -> str:
 
 def css() -> str:
     """The palette as CSS variables on `.mv`, light and dark; page and ink follow the notebook's theme."""
-    return (
-        f".mv{{{_variables(LIGHT, True)};color-scheme:light}}\n.mv[data-theme=dark]{{{_variables(DARK, True)};color-scheme:dark}}\n"
-    )
+    light, dark = _variables(LIGHT), _variables(DARK)
+    return f".mv{{{light};color-scheme:light}}\n.mv[data-theme=dark]{{{dark};color-scheme:dark}}\n"

@@ -33,7 +33,7 @@ function table(ctx, r) {
   const others = [...new Set(sharing.flatMap((b) => ctx.owners[b]))].filter((id) => id !== r.id);
   const notes = [];
   if (others.length) notes.push(h("span", null, `${plural(sharing.length, "block")} shared with ${listing(others, 3)}`));
-  if (last >= 0 && filledBy(ctx, r, last) < size) notes.push(h("span", { class: "right" }, `${filledBy(ctx, r, last)} of ${size} slots in the last`));
+  if (last >= 0 && r.computed >= r.prompt && filledBy(ctx, r, last) < size) notes.push(h("span", { class: "right" }, `${filledBy(ctx, r, last)} of ${size} slots in the last`));
   const hits = ctx.now.hits.get(r.id);
   return [
     h("div", { class: "chips", role: "list", "aria-label": `${r.id}, ${status(ctx, r)}, ${plural(r.computed, "token")} in ${plural(r.table.length, "block")}` },

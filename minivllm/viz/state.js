@@ -34,27 +34,26 @@ export class State {
 
 export const stateOf = (state, block) => state.ref[block] ? "used" : state.hash[block] ? "cached" : "free";
 
-// settings that change without a new pool
-const LIVE = new Set(["policy", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "mix_prefill_decode",
-  "watermark", "async_scheduling"]);
-
 const without = (list, item) => list.filter((other) => other !== item);
 
 const APPLY = {
   engine(s, e) {
-    const kept = e.changed.length && e.changed.every((name) => LIVE.has(name));
     s.size = e.block_size; s.layout = e.layout; s.policy = e.policy; s.caching = e.prefix_caching; s.budget = e.max_num_batched_tokens;
-    if (kept) return;
+    if (!e.rebuilt) return;
+    for (const id of s.running) Object.assign(s.requests.get(id), { status: "waiting", computed: 0, table: [], extent: null });
+    s.waiting = [...s.running, ...s.waiting]; s.running = [];
+    if (!e.changed.length) { s.requests = new Map(); s.waiting = []; }  // a history opens here
     s.ref = new Array(e.num_blocks).fill(0); s.hash = new Array(e.num_blocks).fill(null); s.writer = new Array(e.num_blocks).fill(null);
     s.free = e.num_blocks <= 1024 ? s.ref.map((_, b) => b) : [];
   },
   start(s, e) { s.tick = e.tick; },
   end(s, e) { s.free = e.free; },
   arrive(s, e) {
-    s.requests.set(e.request, { id: e.request, prompt: e.prompt_tokens, tokens: e.prompt_tokens, max: e.max_tokens,
-      status: "waiting", computed: 0, cached: null, table: [], since: s.tick + 1, preemptions: 0 });
+    s.requests.set(e.request, { id: e.request, prompt: e.prompt_tokens, tokens: e.prompt_tokens + e.generated, max: e.max_tokens,
+      status: "waiting", computed: 0, cached: e.cached, table: [], since: s.tick + 1, preemptions: e.preemptions });
     s.waiting.push(e.request);
   },
+  limit(s, e, r) { r.max = e.max_tokens; },
   hit(s, e, r) { s.ref[e.block] = e.ref; r.table[e.index] = e.block; },
   take(s, e, r) { s.ref[e.block] = 1; r.table[e.index] = e.block; },
   copy(s, e, r) { s.ref[e.source] -= 1; s.ref[e.block] = 1; r.table[e.index] = e.block; },
@@ -65,7 +64,7 @@ const APPLY = {
   evict(s, e) { s.hash[e.block] = null; },
   reset(s, e) { for (const block of e.blocks) s.hash[block] = null; },
   admit(s, e, r) {
-    r.status = "running"; r.computed = e.cached; r.cached = r.cached ?? e.cached; r.admitted = s.tick;
+    r.status = "running"; r.computed = e.cached; if (!e.resumed) r.cached = e.cached; r.admitted = s.tick;
     s.waiting = without(s.waiting, e.request); s.running.push(e.request);
   },
   fork(s, e) {

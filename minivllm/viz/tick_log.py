@@ -1,4 +1,4 @@
-"""A tick as a short list: its events grouped under plan, launch and collect, like facts merged, at most twelve lines."""
+"""A tick as a short list: events under plan, launch and collect, like facts merged, at most twelve lines."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -67,9 +67,10 @@ def _blocks(ids: Iterable[int]) -> str:
 
 
 def _plan(told: list[ev.Event], homes: dict[int, str]) -> Iterator[Line]:
-    for e in _of(told, ev.Engine):
-        if e.changed:
-            yield Line("plan", "engine", (f"{' and '.join(e.changed)} changed; the pool starts empty",))
+    for new in _of(told, ev.Engine):
+        if new.changed:
+            empty = "; the pool starts empty" if new.rebuilt else ""
+            yield Line("plan", "step", (f"{' and '.join(new.changed)} changed{empty}",))
     for r in _of(told, ev.Reset):
         yield Line("plan", "evict", (f"the prefix cache is emptied: {count(len(r.blocks), 'block')}",), r.blocks)
     for a in _of(told, ev.Arrive):
@@ -91,7 +92,8 @@ def _plan(told: list[ev.Event], homes: dict[int, str]) -> Iterator[Line]:
         taker: tuple[str, ...] = ("; ", Who(e.request), " takes it") if e.request else ()
         yield Line("plan", "evict", (f"block {e.block} forgets ", *whose, f" hash {e.hash[:4]}", *taker), (e.block,))
     for c in _of(told, ev.Copy):
-        yield Line("plan", "copy", (Who(c.request), f" copies shared block {c.source} to {c.block}"), (c.source, c.block))
+        words = (Who(c.request), f" copies shared block {c.source} to {c.block}")
+        yield Line("plan", "copy", words, (c.source, c.block))
     for s in _of(told, ev.Reserve):
         ids = tuple(range(s.block, s.block + s.blocks))
         yield Line("plan", "take", (Who(s.request), f" reserves blocks {ids[0]} to {ids[-1]}"), ids)
@@ -133,11 +135,11 @@ def _collect(told: list[ev.Event]) -> Iterator[Line]:
         ids = tuple(e.block for e in full)
         verb = "is full: hashed" if len(ids) == 1 else "are full: hashed"
         yield Line("collect", "publish", (Who(who), f"'s {_blocks(ids)} {verb}"), ids)
-    for f in _of(told, ev.Fork):
-        yield Line("collect", "hit", (Who(f.request), " forks from ", Who(f.parent)), f.blocks)
+    for child in _of(told, ev.Fork):
+        yield Line("collect", "hit", (Who(child.request), " forks from ", Who(child.parent)), child.blocks)
     for f in _of(told, ev.Finish):
-        words = (Who(f.request), " is aborted" if f.reason == "abort" else f" is done after {count(f.tokens, 'token')}")
-        yield Line("collect", "finish", words)
+        how = " is aborted" if f.reason == "abort" else f" is done after {count(f.tokens, 'token')}"
+        yield Line("collect", "finish", (Who(f.request), how))
     for who, gone in _by(_of(told, ev.Release), lambda e: e.request):
         yield Line("collect", "release", (Who(who), f"'s blocks: {_left(gone)}"), tuple(e.block for e in gone))
 
@@ -146,8 +148,8 @@ def _left(gone: list[ev.Release]) -> str:
     shared = sum(e.ref > 0 for e in gone)
     kept = sum(e.ref == 0 and e.cached for e in gone)
     free = len(gone) - shared - kept
-    parts = [f"{n} {words}" for n, words in ((shared, "still shared"), (kept, "cached, tail first"), (free, "free")) if n]
-    return ", ".join(parts)
+    parts = ((shared, "still shared"), (kept, "cached, tail first"), (free, "free"))
+    return ", ".join(f"{n} {words}" for n, words in parts if n)
 
 
 def _folded(told: list[ev.Event]) -> list[Line]:
@@ -162,6 +164,7 @@ def _folded(told: list[ev.Event]) -> list[Line]:
 
     runs, tokens = _of(told, ev.Run), _of(told, ev.Token)
     prefills = [e for e in runs if not e.decode]
+    prompt = sum(e.count for e in prefills)
     return [
         *fold("plan", "arrive", _of(told, ev.Arrive), "request(s) arrived:", " "),
         *fold("plan", "preempt", _of(told, ev.Preempt), "preempted:", " "),
@@ -170,7 +173,7 @@ def _folded(told: list[ev.Event]) -> list[Line]:
         *fold("plan", "evict", _of(told, ev.Evict), "cached block(s) evicted"),
         *fold("plan", "wait", _of(told, ev.Wait), "cannot start:", " "),
         *fold("launch", "decode", [e for e in runs if e.decode], "token(s) decoded, one for each request"),
-        *fold("launch", "prefill", prefills, f"request(s) compute {sum(e.count for e in prefills):,} prompt tokens:", " "),
+        *fold("launch", "prefill", prefills, f"request(s) compute {prompt:,} prompt tokens:", " "),
         *fold("collect", "token", [t for t in tokens if t.first], "first token(s):", " "),
         *fold("collect", "publish", _of(told, ev.Publish), "full block(s) hashed"),
         *fold("collect", "finish", _of(told, ev.Finish), "finished:", " "),

@@ -2,7 +2,7 @@
 import { fill, h, listing, mark, number, percents, plural, s, text } from "./dom.js";
 
 const KINDS = ["hit", "evict", "preempt", "arrive", "finish"], LOSS = new Set(["evict", "preempt"]), NAMED = new Set(["preempt", "arrive", "finish"]);
-const STEPS = [15, 20, 30, 40, 60, 80, 120, 160, 200];
+const STEPS = [15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200];
 const POOL = 44, PROMPT = 34, BINS = 100;
 
 export function createTimeline(ctx) {
@@ -14,7 +14,7 @@ export function createTimeline(ctx) {
 
   const at = (event) => {
     const box = track.getBoundingClientRect(), { x0, cw, edge, per } = geometry;
-    return Math.max(0, Math.min(edge, Math.round(((event.clientX - box.left - x0) / cw - 0.5) * per)));
+    return Math.max(ctx.trace.low, Math.min(edge, ctx.trace.low + Math.round(((event.clientX - box.left - x0) / cw - 0.5) * per)));
   };
   track.addEventListener("pointerdown", (e) => {
     const box = track.getBoundingClientRect();
@@ -30,7 +30,7 @@ export function createTimeline(ctx) {
     if (!geometry || e.clientX - box.left > geometry.x1 || e.clientX - box.left < geometry.x0 || e.buttons) { tip.hidden = true; return; }
     const t = at(e), say = ctx.said(t).map((p) => (typeof p === "string" ? p : p.who)).join("");
     tip.hidden = false;
-    fill(tip, h("b", null, `Tick ${t}. `), say);
+    fill(tip, h("b", null, `Tick ${t + ctx.trace.offset}. `), say);
     tip.style.left = `${Math.max(0, Math.min(box.width - 300, e.clientX - box.left - 150))}px`;
   });
   track.addEventListener("pointerleave", () => { tip.hidden = true; });
@@ -43,9 +43,9 @@ export function createTimeline(ctx) {
       used > 0 && s("rect", { x: -bw / 2, y: rows.pool + POOL - used, width: bw, height: used, class: "used" }),
       cached > 0.3 && s("rect", { x: -bw / 2 + 0.5, y: rows.pool + POOL - used - cached, width: bw - 1, height: cached, class: "cached", fill: `url(#${ctx.uid}cached)` }));
     const waste = t.held - t.filled;
-    if (waste > 40 || cw < 30) { const height = Math.max(waste ? 1 : 0, (18 * waste) / Math.max(1, rows.waste)); if (waste) parts.push(s("rect", { x: -bw / 4, y: rows.wasteAt + 18 - height, width: bw / 2, height, class: "waste" })); } else {
-      const wide = Math.min(waste, 5, Math.floor(cw / 6));
-      for (let i = 0; i < waste; i++) { const r = Math.floor(i / wide); if (r < 4) parts.push(s("rect", { x: -wide * 2.9 + 0.9 + (i % wide) * 5.8, y: rows.wasteAt + 13 - r * 5.6, width: 4.6, height: 4.6, class: "waste" })); }
+    if (!rows.squares) { const height = Math.max(1, (22 * waste) / Math.max(1, rows.waste)); if (waste) parts.push(s("rect", { x: -bw / 4, y: rows.wasteAt + 23 - height, width: bw / 2, height, class: "waste" })); } else {
+      const wide = Math.min(waste, rows.squares);
+      for (let i = 0; i < waste; i++) parts.push(s("rect", { x: -wide * 2.9 + 0.9 + (i % wide) * 5.8, y: rows.wasteAt + 18 - Math.floor(i / wide) * 5.6, width: 4.6, height: 4.6, class: "waste" }));
     }
     const computed = sum((x) => x.computed), reused = sum((x) => x.reused), pw = Math.max(1.5, Math.min(15, cw * 0.28)), v = PROMPT / Math.max(1, rows.prompt);
     if (computed) parts.push(s("rect", { x: reused ? -pw - 1 : -pw / 2, y: rows.promptAt + PROMPT - computed * v, width: pw, height: Math.max(1, computed * v), class: "computed", fill: `url(#${ctx.uid}prefill)` }));
@@ -55,8 +55,7 @@ export function createTimeline(ctx) {
       if (!n) return;
       const names = NAMED.has(kind) ? totals.flatMap((x) => x.who[kind] || []) : [];
       const tag = names.length === 1 ? names[0] : n > 1 ? (n > 999 ? `${Math.round(n / 100) / 10}k` : String(n)) : "";
-      const label = cw >= 30 ? tag : cw >= 15 && tag.length < 2 ? "" : "";
-      const width = label ? 18 + label.length * 7 : 14;
+      const label = 17 + tag.length * 7 <= cw + 4 ? tag : "", width = label ? 17 + label.length * 7 : 14;
       if (cw < 12) parts.push(s("rect", { x: -Math.max(1, cw / 2 - 1), y: y + 3, width: Math.max(2, cw - 2), height: 10, class: LOSS.has(kind) ? "tickmark loss" : "tickmark" }));
       else parts.push(s("rect", { x: -width / 2 - 1, y, width: width + 2, height: 16, class: "gap" }), mark(kind, label ? -width / 2 + 8 : 0, y + 8, 12, LOSS.has(kind) ? "loss" : ""), label && text(-width / 2 + 16, y + 12, label, LOSS.has(kind) ? "tag loss" : "tag"));
     });
@@ -64,35 +63,37 @@ export function createTimeline(ctx) {
   }
 
   function draw() {
-    const width = track.clientWidth || 900, edge = ctx.trace.edge, narrow = width < 900, tight = width < 560;
-    const per = edge > 200 ? Math.ceil(edge / BINS) : 1, count = per > 1 ? Math.ceil(edge / per) + 1 : STEPS.find((n) => n > edge) || 201;
-    const x0 = tight ? 74 : narrow ? 96 : 112, x1 = width - (tight ? 8 : narrow ? 140 : 190), cw = (x1 - x0) / count;
-    const X = (t) => x0 + (t / per) * cw + cw / 2;
+    const width = track.clientWidth || 900, { edge, low, offset } = ctx.trace, long = edge - low, narrow = width < 900, tight = width < 560;
+    const per = long > 200 ? Math.ceil(long / BINS) : 1, count = per > 1 ? Math.ceil(long / per) + 1 : STEPS.find((n) => n > long) || 201;
+    const x0 = tight ? 74 : narrow ? 96 : 112, x1 = width - (tight ? 8 : narrow ? 156 : 190), cw = (x1 - x0) / count;
+    const X = (t) => x0 + ((t - low) / per) * cw + cw / 2;
     const all = Array.from({ length: edge + 1 }, (_, i) => ctx.trace.total(i));
     const rows = { pool: 34, wasteAt: 34 + POOL + 12 };
-    rows.waste = Math.max(...all.map((t) => t.held - t.filled)); rows.promptAt = rows.wasteAt + 30;
+    rows.waste = Math.max(...all.map((t) => t.held - t.filled)); rows.promptAt = rows.wasteAt + 36;
+    const fit = Math.min(10, Math.floor((cw - 3) / 5.8)), across = rows.waste <= 5 ? 5 : Math.min(fit, Math.max(5, Math.ceil(rows.waste / 4)));
+    rows.squares = rows.waste <= 40 && across >= 3 && across <= fit && rows.waste <= across * 4 ? across : 0;
     rows.prompt = Math.max(8, ...all.map((t) => Math.max(t.computed, t.reused))); rows.kinds = rows.promptAt + PROMPT + 12;
     const bottom = rows.kinds + KINDS.length * 20;
     geometry = { x0, x1, cw, edge, per, X, rows, bottom, narrow, tight };
     const lab = (y, words) => text(0, y, words, "lab");
     const hatch = (id, w, cls) => s("pattern", { id: ctx.uid + id, width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 4, height: 4, class: "paper" }), s("rect", { width: w, height: 4, class: cls }));
     columns = [];
-    for (let t = 0; t <= edge; t += per) {
-      const c = column(all.slice(per > 1 ? t : t, Math.min(t + per, edge + 1)), cw, rows);
+    for (let t = low; t <= edge; t += per) {
+      const c = column(all.slice(t, Math.min(t + per, edge + 1)), cw, rows);
       c.setAttribute("transform", `translate(${X(t)},0)`);
       columns.push([Math.min(t + per - 1, edge), c]);
     }
     const playhead = s("rect", { class: "playhead", y: 26, height: bottom - 26, rx: 4, width: Math.max(cw, 3) });
-    const past = s("line", { class: "past", y1: 12, y2: 12, x1: X(0) }), knob = s("g", { class: "knob" }, s("rect", { x: -14, y: 1, width: 28, height: 22, rx: 11 }), text(0, 16.5, "", "knobtext", "middle"));
-    const dots = per === 1 && cw > 8 ? Array.from({ length: edge + 1 }, (_, t) => s("circle", { cx: X(t), cy: 12, r: 2, class: "dot" })) : [];
+    const past = s("line", { class: "past", y1: 12, y2: 12, x1: X(low) }), knob = s("g", { class: "knob" }, s("rect", { x: -14, y: 1, width: 28, height: 22, rx: 11 }), text(0, 16.5, "", "knobtext", "middle"));
+    const dots = per === 1 && cw > 8 ? Array.from({ length: long + 1 }, (_, t) => s("circle", { cx: X(t + low), cy: 12, r: 2, class: "dot" })) : [];
     const names = s("g", null, KINDS.map((kind, k) => [s("line", { x1: x0, x2: x1, y1: rows.kinds + k * 20 + 8, y2: rows.kinds + k * 20 + 8, class: "hair" }), mark(kind, 6, rows.kinds + k * 20 + 8, 11, LOSS.has(kind) ? "loss" : "quiet"), text(18, rows.kinds + k * 20 + 12, kind, "lab")]).flat());
     const values = s("g", { class: "values" });
     const svg = s("svg", { width, height: bottom + 16, "aria-hidden": "true" },
       s("defs", null, hatch("cached", 1.4, "thread"), hatch("prefill", 1.7, "ink")), playhead,
-      s("line", { class: "rail", x1: X(0), x2: X(edge), y1: 12, y2: 12 }), past, dots,
-      lab(16, "tick"), lab(rows.pool + 26, "pool"), lab(rows.wasteAt + 16, narrow ? "last block" : "last-block waste"), lab(rows.promptAt + PROMPT - 10, narrow && tight ? "prompt" : "prompt tokens"),
+      s("line", { class: "rail", x1: X(low), x2: X(edge), y1: 12, y2: 12 }), past, dots,
+      lab(16, "tick"), lab(rows.pool + 26, "pool"), lab(rows.wasteAt + 22, narrow ? "last block" : "last-block waste"), lab(rows.promptAt + PROMPT - 10, narrow && tight ? "prompt" : "prompt tokens"),
       s("line", { x1: x0, x2: x1, y1: rows.promptAt + PROMPT + 0.5, y2: rows.promptAt + PROMPT + 0.5, class: "hair" }), names,
-      columns.map(([, c]) => c), knob, text(X(0), bottom + 12, 0, "tick", "middle"), edge > 0 && text(X(edge), bottom + 12, edge, "tick", "middle"), values);
+      columns.map(([, c]) => c), knob, text(X(low), bottom + 12, low + offset, "tick", "middle"), edge > low && text(X(edge), bottom + 12, edge + offset, "tick", "middle"), values);
     track.replaceChildren(svg);
     Object.assign(geometry, { playhead, past, knob, dots, values });
   }
@@ -103,9 +104,9 @@ export function createTimeline(ctx) {
     const free = total.blocks - total.used - total.cached, [share] = percents([total.used, total.cached, free]);
     const sum = total.computedSoFar + total.reusedSoFar;
     group.replaceChildren(
-      s("text", { x: x1 + 14, y: 16, class: "dimtext" }, `live edge: ${ctx.trace.edge}`),
+      s("text", { x: x1 + 14, y: 16, class: "dimtext" }, `live edge: ${ctx.trace.edge + ctx.trace.offset}`),
       val(rows.pool + 18, [number(total.used), 1], [` in use, ${share} %`]), val(rows.pool + 34, [`${number(total.cached)} cached, ${number(free)} free`]),
-      val(rows.wasteAt + 16, [number(total.held - total.filled), 1], [` of ${plural(total.held, "slot")} empty`]),
+      val(rows.wasteAt + 22, [number(total.held - total.filled), 1], [` of ${plural(total.held, "slot")} empty`]),
       val(rows.promptAt + PROMPT - 18, [number(total.computed), 1], [` computed, ${number(total.reused)} reused`]),
       val(rows.promptAt + PROMPT - 2, ["hit rate so far "], [`${sum ? Math.round((100 * total.reusedSoFar) / sum) : 0} %`, 1]));
   }
@@ -116,7 +117,7 @@ export function createTimeline(ctx) {
     if (count.hit) parts.push(plural(count.hit, "hit"));
     if (count.evict) parts.push(plural(count.evict, "eviction"));
     for (const [kind, words] of [["preempt", "preempted"], ["arrive", "arrived"], ["finish", "finished"]]) if (who[kind]) parts.push(`${listing(who[kind], 3)} ${words}`);
-    return `${t} of ${ctx.trace.edge}${parts.length ? ": " + parts.join(", ") : ""}`;
+    return `${t + ctx.trace.offset} of ${ctx.trace.edge + ctx.trace.offset}${parts.length ? ": " + parts.join(", ") : ""}`;
   }
 
   return {
@@ -125,14 +126,14 @@ export function createTimeline(ctx) {
       const key = [ctx.trace.edge, ctx.trace.tail.length, track.clientWidth].join();
       if (key !== drawn) { draw(); drawn = key; }
       const { X, playhead, past, knob, dots, cw, per } = geometry, t = ctx.at;
-      playhead.setAttribute("x", X(Math.floor(t / per) * per) - Math.max(cw, 3) / 2);
+      playhead.setAttribute("x", X(ctx.trace.low + Math.floor((t - ctx.trace.low) / per) * per) - Math.max(cw, 3) / 2);
       past.setAttribute("x2", X(t));
       knob.setAttribute("transform", `translate(${X(t)},0)`);
-      knob.lastChild.textContent = t;
-      dots.forEach((dot, i) => { dot.classList.toggle("done", i < t); dot.classList.toggle("here", i === t); });
+      knob.lastChild.textContent = t + ctx.trace.offset;
+      dots.forEach((dot, i) => { dot.classList.toggle("done", i + ctx.trace.low < t); dot.classList.toggle("here", i + ctx.trace.low === t); });
       for (const [last, c] of columns) { c.classList.toggle("future", last > t && last - per + 1 > t); c.classList.toggle("here", t <= last && t > last - per); }
       values(ctx.trace.total(t));
-      track.setAttribute("aria-valuemax", ctx.trace.edge); track.setAttribute("aria-valuenow", t); track.setAttribute("aria-valuetext", valuetext(t));
+      track.setAttribute("aria-valuemin", ctx.trace.low + ctx.trace.offset); track.setAttribute("aria-valuemax", ctx.trace.edge + ctx.trace.offset); track.setAttribute("aria-valuenow", t + ctx.trace.offset); track.setAttribute("aria-valuetext", valuetext(t));
     },
   };
 }

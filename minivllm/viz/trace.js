@@ -4,10 +4,13 @@ import { State } from "./state.js";
 const EVERY = 16;
 
 export class Trace {
-  constructor() {
+  constructor(offset = 0, low = 0) {
+    this.offset = offset;   // engine tick of index 0
+    this.low = low;         // first index that can be shown: 1 when the recording began late
     this.ticks = [];        // payload of tick i+1
     this.tail = [];         // what happened since the last complete tick
     this.colours = {};
+    this.words = {};        // tokens of each request's prompt, as short words
     this.totals = [];       // numbers for the timeline, one per tick, 0 = before the first
     this.checkpoints = [];  // [i]: the state after tick i * EVERY
     this.cache = new Map();
@@ -18,21 +21,22 @@ export class Trace {
   append(tick) {
     if (tick.tick !== this.edge + 1) return;  // already here: a second view asked for the same ticks
     Object.assign(this.colours, tick.colours);
+    this.words = { ...tick.words, ...this.words };
     this.ticks.push(tick);
     this.tail = [];
     this.cache.clear();
     if (this.edge === 1) this.totals = [summary(this.at(0), [], null)];
-    this.totals.push(summary(this.at(this.edge), tick.events, this.totals[this.edge - 1]));
+    this.totals.push(summary(this.at(this.edge), tick.opening ? [] : tick.events, this.totals[this.edge - 1]));
   }
 
   // the timeline's numbers for one tick
   total(i) { return this.edge ? this.totals[i] : summary(this.at(0), [], null); }
 
-  between(item) { Object.assign(this.colours, item.colours); this.tail.push(item); this.cache.clear(); }
+  between(item) { Object.assign(this.colours, item.colours); Object.assign(this.words, item.words); this.tail.push(item); this.cache.clear(); }
 
   // events that belong to what is shown at tick i; at the live edge also those since then
   events(i) {
-    const told = i > 0 ? this.ticks[i - 1].events : [];
+    const told = i > 0 && !this.ticks[i - 1].opening ? this.ticks[i - 1].events : [];
     return i === this.edge ? [...told, ...this.tail.map((t) => t.event)] : told;
   }
 
@@ -56,18 +60,19 @@ export class Trace {
 
   // ticks, in order, in which an event of this kind happened
   next(kind, from, step) {
-    for (let i = from + step; i >= 1 && i <= this.edge; i += step) if (this.totals[i].count[kind]) return i;
+    for (let i = from + step; i >= Math.max(1, this.low) && i <= this.edge; i += step) if (this.totals[i].count[kind]) return i;
     return null;
   }
 
   // every change of one block's reference count: [{tick, ref, word, who}], and the words of the rest of its life
   life(block) {
     const steps = [];
-    let ref = 0, writer = null;
+    let ref = 0, writer = null, own = null;
     for (let i = 1; i <= this.edge + 1; i++) {
       const events = i <= this.edge ? this.ticks[i - 1].events : this.tail.map((t) => t.event);
+      const opening = i <= this.edge && this.ticks[i - 1].opening, before = steps.length;
       for (const e of events) {
-        if (e.kind === "engine") { if (ref) steps.push({ tick: i, ref: 0, word: "new pool" }); ref = 0; continue; }
+        if (e.kind === "engine") { if (!e.rebuilt) continue; if (ref) steps.push({ tick: i, ref: 0, word: "new pool" }); ref = 0; continue; }
         const touches = e.block === block || (e.kind === "copy" && e.source === block) || (e.kind === "fork" && e.blocks.includes(block))
           || (e.kind === "reserve" && block >= e.block && block < e.block + e.reserved);
         if (!touches) continue;
@@ -78,8 +83,10 @@ export class Trace {
         else if (e.kind === "fork") ref += 1;
         else if (e.kind === "hit" || e.kind === "release") ref = e.ref;
         else continue;
+        own = e.request;
         steps.push({ tick: i, ref, word: e.kind === "reserve" || e.kind === "copy" ? "take" : e.kind === "fork" ? "hit" : e.kind, who: e.request });
       }
+      if (opening) { steps.length = before; if (ref) steps.push({ tick: i, ref, word: "held", who: own }); }
     }
     return steps;
   }

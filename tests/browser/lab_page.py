@@ -1,7 +1,8 @@
 """A real JupyterLab and a real browser, for the tests of the widgets.
 
-`Server` is one JupyterLab with folders of its own: nothing of the user's settings comes in, nothing is left behind.
-`Page` is one notebook opened in it, a copy, with what a test needs: run the cells, ask the kernel, take a picture.
+`Server` is one JupyterLab with folders of its own: no setting of the user comes in, nothing is left behind.
+`Page` is one notebook opened in it, a copy, with what a test needs: run the cells, ask the kernel, take a
+picture.
 Every page records script errors and requests that leave this machine; `Page.close` fails on either.
 """
 
@@ -20,10 +21,12 @@ from typing import Any
 import nbformat
 from playwright.sync_api import Browser
 
+from minivllm.lab.build import METADATA
+
 REPOSITORY = Path(__file__).parents[2]
 SHOTS = Path(__file__).parent / "shots"
 START_TIMEOUT_S = 60
-PAGE_TIMEOUT_MS = 120_000
+PAGE_TIMEOUT_MS = 60_000
 APPUTILS = "lab/user-settings/@jupyterlab/apputils-extension"
 
 KERNEL_IS_IDLE = """() => {
@@ -49,7 +52,8 @@ EXECUTE = """async code => {
   let text = '';
   future.onIOPub = message => { if (message.header.msg_type === 'stream') text += message.content.text; };
   const reply = await future.done;
-  return {text, error: reply.content.status === 'ok' ? null : `${reply.content.ename}: ${reply.content.evalue}`};
+  const {status, ename, evalue} = reply.content;
+  return {text, error: status === 'ok' ? null : `${ename}: ${evalue}`};
 }"""
 
 CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
@@ -119,7 +123,8 @@ class Server:
 
     def notebook_of(self, name: str, cells: list[str]) -> str:
         """Write a notebook with these code cells below the root; returns its path for `open`."""
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        made = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        notebook = nbformat.v4.new_notebook(cells=made, metadata=METADATA)
         nbformat.write(notebook, self.root / "course" / f"{name}.ipynb")
         return f"course/{name}.ipynb"
 
@@ -141,9 +146,7 @@ class Server:
 class Page:
     """One notebook, open in JupyterLab with its kernel ready. `page` is playwright's own page object."""
 
-    def __init__(
-        self, server: Server, browser: Browser, path: str, width: int = 1400, height: int = 1000
-    ) -> None:
+    def __init__(self, server: Server, browser: Browser, path: str, width: int = 1400, height: int = 1000) -> None:
         self.server = server
         self.errors: list[str] = []
         self.outside: list[str] = []
@@ -157,9 +160,7 @@ class Page:
         self.page.wait_for_function(KERNEL_IS_IDLE)
 
     def _note(self, request: Any) -> None:
-        if not request.url.startswith(
-            (self.server.url, self.server.url.replace("http", "ws"), "data:", "blob:")
-        ):
+        if not request.url.startswith((self.server.url, self.server.url.replace("http", "ws"), "data:", "blob:")):
             self.outside.append(request.url)
 
     def run_all(self) -> None:
@@ -175,7 +176,7 @@ class Page:
         return str(answer["text"]).rstrip("\n")
 
     def screenshot(self, name: str, selector: str | None = None, dark: bool = False) -> Path:
-        """A picture of the page, or of the first match of `selector`, in shots/<name>-light.png or -dark.png."""
+        """A picture of the page, or of the first match of `selector`: shots/<name>-light.png or -dark.png."""
         SHOTS.mkdir(exist_ok=True)
         target = SHOTS / f"{name}-{'dark' if dark else 'light'}.png"
         if dark:
@@ -190,10 +191,10 @@ class Page:
 
     def _theme(self, theme: str, is_light: str) -> None:
         self.page.evaluate(CHANGE_THEME, theme)
-        self.page.wait_for_selector(f"body[data-jp-theme-light={is_light}]")
+        self.page.wait_for_selector(f"body[data-jp-theme-light={is_light}]", state="attached")
 
     def close(self) -> None:
-        """Close the page and its kernel; fail if the page had script errors or asked the network for anything."""
+        """Close page and kernel; fail if the page had script errors or asked the network for anything."""
         self.page.close()
         self.server.stop_kernels()
         assert not self.errors, f"the page reported: {self.errors}"

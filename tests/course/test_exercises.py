@@ -7,9 +7,9 @@ An exercise has four parts, tied together by its name, here "03.slot":
 3. the checker, `@exercise("03.slot", hints=[…])` in minivllm/lab/exercises/ch03.py;
 4. the mistakes, `MUTANTS["03.slot"]` in tests/course/mutants/ch03.py (see its package).
 
-The solution (or mutant) is written to a file, after the chapter's import statements, and imported from there, so
-that Triton can read its source; then what `check` was given is graded. A solution needs nothing else from its
-chapter.
+The solution (or mutant) is written to a file, after the chapter's import statements, and imported from there,
+so that Triton can read its source; then what `check` was given is graded. A solution needs nothing else from
+its chapter.
 """
 
 import ast
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from mutants import Mutant
 from notebooks import NOTEBOOKS, Notebook, printed, tags, text
 
@@ -42,9 +41,7 @@ class Task:
     @property
     def solution(self) -> str:
         cells = [text(cell) for cell in self.notebook.markdown if f"solution:{self.name}" in tags(cell)]
-        assert len(cells) == 1, (
-            f"{self.notebook.path.name} needs one markdown cell tagged solution:{self.name}"
-        )
+        assert len(cells) == 1, f"{self.notebook.path.name} needs one markdown cell tagged solution:{self.name}"
         fences = re.findall(r"```python\n(.*?)```", cells[0], re.DOTALL)
         assert len(fences) == 1, f"the solution of {self.name} needs one ```python fence"
         assert "<details>" in cells[0], f"the solution of {self.name} is not folded"

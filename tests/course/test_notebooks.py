@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from notebooks import COURSE, IGNORED, NOTEBOOKS, is_compared, printed, tags, text
 
 from minivllm.lab.build import difference, unrun
@@ -40,9 +39,7 @@ def test_it_was_run_once_from_top_to_bottom(notebook):
 
 @every_notebook
 def test_no_cell_ended_in_an_error(notebook):
-    failed = [
-        cell["id"] for cell in notebook.code for out in cell["outputs"] if out["output_type"] == "error"
-    ]
+    failed = [cell["id"] for cell in notebook.code for out in cell["outputs"] if out["output_type"] == "error"]
     assert not failed, "break things inside `with expect(Error, match=…)`"
 
 
@@ -124,6 +121,4 @@ def test_it_begins_with_one_title_and_every_image_has_words(notebook):
     assert len(titles) == 1
     assert text(notebook.cells[0]).startswith(titles[0])
     for cell in notebook.markdown:
-        assert not re.search(r"!\[\s*\]\(|<img(?![^>]*\balt=)", text(cell)), (
-            f"{cell['id']}: an image needs an alt text"
-        )
+        assert not re.search(r"!\[\s*\]\(|<img(?![^>]*\balt=)", text(cell)), f"{cell['id']}: an image needs an alt text"

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from minivllm.kernels import launch
-
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -17,14 +15,3 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def device() -> str:
-    return "cpu" if launch.INTERPRETED else "cuda"
-
-
-@pytest.fixture
-def tolerance(device: str) -> dict[torch.dtype, float]:
-    """Relative error allowed; the interpreter rounds bfloat16 towards zero, which costs a bit."""
-    return {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 6e-3 if device == "cuda" else 1.2e-2}

@@ -111,14 +111,14 @@ def test_the_work_list_is_sorted_and_covers_every_token_once() -> None:
     step = paged_step([(c, 1) for c in contexts], 2, 1, 16, 16, torch.float32, device=DEVICE)
     plan = paged_decode.plan_decode(step.batch, 2, 1, 16, programs=12)
     items = plan.items[: int(plan.count)].tolist()
-    assert len({row for row, *_ in items}) == 6
-    order = [row for row, begin, *_ in items if begin == 0]
-    assert [contexts[row] for row in order] == sorted((c for c in contexts if c), reverse=True)
+    fields = [dict(zip(("row", "token", "position", "begin", "end", "first", "pieces"), item, strict=False)) for item in items]
+    order = [item["row"] for item in fields if item["begin"] == 0]
+    assert [contexts[row] for row in order] == [900, 900, 331, 64, 5, 1]
     for row in order:
-        pieces = [item for item in items if item[0] == row]
-        assert [begin for _, begin, *_ in pieces] == [0, *(end for _, _, end, *_ in pieces[:-1])]
-        assert pieces[-1][2] == contexts[row] - 1
-        assert {items[first] == pieces[0] and count == len(pieces) for *_, first, count in pieces} == {True}
+        pieces = [item for item in fields if item["row"] == row]
+        assert [item["begin"] for item in pieces] == [0, *(item["end"] for item in pieces[:-1])]
+        assert pieces[-1]["end"] == pieces[-1]["position"] == contexts[row] - 1
+        assert all(fields[item["first"]] is pieces[0] and item["pieces"] == len(pieces) for item in pieces)
 
 
 def test_a_step_is_planned_again_when_its_buffers_were_refilled() -> None:

@@ -37,9 +37,7 @@ def unsolved_by_error(x):
 def test_an_exercise_as_handed_out_is_neither_right_nor_wrong(answer, capsys):
     check("03.double", answer)
     progress()
-    assert (
-        capsys.readouterr().out == "○ not attempted\n03  ○ double   predictions 0, hints 0\nsolved 0 of 1\n"
-    )
+    assert capsys.readouterr().out == "○ not attempted\n03  ○ double   predictions 0, hints 0\nsolved 0 of 1\n"
 
 
 def stumbles(x):
@@ -50,9 +48,7 @@ def stumbles(x):
 def test_an_error_in_the_answer_is_shown_with_its_line():
     verdict = grade("03.double", stumbles)
     assert verdict.status == "✗"
-    assert verdict.words.startswith(
-        "your code raised TypeError: 'int' object is not subscriptable (line 3: return y"
-    )
+    assert verdict.words.startswith("your code raised TypeError: 'int' object is not subscriptable (line 3: return y")
 
 
 def test_hints_come_one_by_one_and_are_counted(capsys):
@@ -66,6 +62,17 @@ def test_hints_come_one_by_one_and_are_counted(capsys):
     ]
     with pytest.raises(ValueError, match="allowed: 1, 2 or 3"):
         hint("03.double", 4)
+
+
+def test_progress_can_be_asked_for_one_chapter(capsys):
+    @exercise("04.other", hints=["a", "b", "c"])
+    def other(student):
+        return ""
+
+    progress("03")
+    assert capsys.readouterr().out == "03  ○ double   predictions 0, hints 0\nsolved 0 of 1\n"
+    with pytest.raises(ValueError, match="allowed: 03, 04"):
+        progress("05")
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are():

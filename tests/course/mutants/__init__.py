@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Mutant:
-    """The chapter's own solution with one piece exchanged: (before, after), or a whole `source` of its own."""
+    """The chapter's own solution with one piece exchanged (before, after), or a `source` of its own."""
 
     mistake: str
     change: tuple[str, str] | None = None
@@ -27,7 +27,5 @@ class Mutant:
             return self.source
         before, after = self.change or ("", "")
         if not before or solution.count(before) != 1:
-            raise ValueError(
-                f"mutant {self.mistake!r}: the solution holds {before!r} {solution.count(before)} times"
-            )
+            raise ValueError(f"mutant {self.mistake!r}: {before!r} is not in the solution exactly once")
         return solution.replace(before, after)

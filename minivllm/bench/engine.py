@@ -1,0 +1,157 @@
+"""Whole-engine measurements: nano-vllm's throughput workload, decode steps, and the time to the first token."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import torch
+
+from minivllm.bench import roofline, shapes
+from minivllm.llm import LLM
+from minivllm.request import SamplingParams
+
+Row = dict[str, Any]
+PREFIX_CASES = ((1, 1500, 30), (1, 3800, 30), (16, 1500, 30), (128, 1500, 30))
+"""Prompts at once, shared tokens, own tokens. A CPU is asked for the first only: the last takes it many minutes."""
+
+
+def nano_workload(requests: int = 256, longest: int = 1024, vocab: int = 10_000) -> list[tuple[list[int], int]]:
+    """nano-vllm's benchmark by its seed: prompts of 100–1024 random tokens, outputs of 100–1024."""
+    random = Random(0)
+    prompts = [[random.randint(0, vocab) for _ in range(random.randint(100, longest))] for _ in range(requests)]
+    return [(prompt, random.randint(100, longest)) for prompt in prompts]
+
+
+def throughput(llm: LLM, ceilings: roofline.Ceilings, *, requests: int, longest: int, repeats: int) -> Iterator[Row]:
+    """Complete the workload; tokens per second, and which fraction of the floor that is."""
+    work = nano_workload(requests, longest, min(10_000, llm.engine.runner.vocab_size - 1))
+    prompts = [prompt for prompt, _ in work]
+    params = [SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=output) for _, output in work]
+    _warm_up(llm)
+    seconds = []
+    for _ in range(repeats):
+        llm.engine.reset_prefix_cache()
+        began = time.perf_counter()
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        seconds.append(time.perf_counter() - began)
+        produced = sum(len(output.outputs[0].token_ids) for output in outputs)
+    sizes = [(len(prompt), output) for prompt, output in work]
+    floor = roofline.floor(_spec(llm), sizes, ceilings, _itemsize(llm))
+    median = statistics.median(seconds)
+    yield {
+        "what": "throughput", "requests": requests, "tokens in": sum(map(len, prompts)), "tokens out": produced,
+        "seconds": [round(s, 3) for s in seconds], "tok/s": round(produced / median), "floor s": round(floor, 3),
+        "of floor": round(floor / median, 3),
+    }  # fmt: skip
+
+
+def latency(llm: LLM, ceilings: roofline.Ceilings, *, batches: tuple[int, ...], context: int, steps: int) -> Iterator[Row]:
+    """Milliseconds of a decode step at several batch sizes, all requests at about `context` tokens."""
+    spec, size = _spec(llm), _itemsize(llm)
+    for batch in batches:
+        llm.engine.reset_prefix_cache()
+        params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=steps + 16)
+        for index in range(batch):
+            llm.engine.add([index % 1000 + 1] + [7] * (context - steps // 2 - 1), params)
+        while any(r.num_computed < r.prompt_len for r in llm.engine.scheduler.requests.values()):
+            llm.engine.step()
+        for _ in range(4):
+            llm.engine.step()
+        _synchronise(llm)
+        overlapped = _overlapped_step(llm, steps)
+        limit = shapes.bytes_of_weights(spec, size) + batch * context * shapes.kv_bytes(spec, size)
+        yield {
+            "what": "decode step", "batch": batch, "context": context, "ms": round(overlapped, 3),
+            "limit ms": round(1e3 * limit / ceilings.read, 3), "tok/s": round(1e3 * batch / overlapped),
+        }  # fmt: skip
+        for name in list(llm.engine.scheduler.requests):
+            llm.engine.abort(name)
+
+
+def prefix(llm: LLM, *, cases: tuple[tuple[int, int, int], ...], repeats: int = 5) -> Iterator[Row]:
+    """Time to the first token of `(prompts at once, shared tokens, own tokens)`, with a cold and with a warm cache."""
+    vocab = llm.engine.runner.vocab_size
+    one = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
+    for count, shared, own in cases:
+        random = Random(count + shared)
+        head = [random.randrange(vocab) for _ in range(shared)]
+
+        def prompts(head: list[int] = head, count: int = count, own: int = own, random: Random = random) -> list[list[int]]:
+            return [head + [random.randrange(vocab) for _ in range(own)] for _ in range(count)]
+
+        def timed(warm: bool, prompts: Callable[[], list[list[int]]] = prompts, head: list[int] = head) -> float:
+            llm.engine.reset_prefix_cache()
+            if warm:
+                llm.generate([[*head, 1]], one, use_tqdm=False)
+            batch = prompts()
+            _synchronise(llm)
+            began = time.perf_counter()
+            llm.generate(batch, one, use_tqdm=False)
+            return 1e3 * (time.perf_counter() - began)
+
+        timed(False), timed(True)
+        cold, warm = (statistics.median(timed(warm) for _ in range(repeats)) for warm in (False, True))
+        yield {
+            "what": "time to first token", "prompts": count, "shared": shared, "own": own, "cold ms": round(cold, 2),
+            "warm ms": round(warm, 2), "ratio": round(cold / warm, 1),
+        }  # fmt: skip
+
+
+def profile(llm: LLM, batch: int, context: int, steps: int = 20) -> Iterator[Row]:
+    """Where a decode step's time goes: GPU time per kernel, and the time of a step that no kernel fills."""
+    params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=steps + 32)
+    for index in range(batch):
+        llm.engine.add([index % 1000 + 1] + [7] * (context - 1), params)
+    while any(r.num_computed < r.prompt_len for r in llm.engine.scheduler.requests.values()):
+        llm.engine.step()
+    _overlapped_step(llm, 4)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        ms = _overlapped_step(llm, steps)
+    busy = 0.0
+    for event in sorted(seen.key_averages(), key=lambda e: -e.self_device_time_total)[:24]:
+        per_step = event.self_device_time_total / steps / 1e3
+        busy += per_step
+        yield {"what": "kernel", "name": event.key[:60], "ms per step": round(per_step, 4), "calls": event.count // steps}
+    yield {"what": "step", "ms": round(ms, 3), "kernels ms": round(busy, 3), "gap ms": round(ms - busy, 3)}
+    for name in list(llm.engine.scheduler.requests):
+        llm.engine.abort(name)
+
+
+def _overlapped_step(llm: LLM, steps: int) -> float:
+    """Median milliseconds between two results when the next step is always launched before the last is read."""
+    engine = llm.engine
+    flying = None
+    times = []
+    for _ in range(steps):
+        plan = engine.scheduler.plan()
+        ticket = engine.runner.launch(plan)
+        if flying is not None:
+            engine.scheduler.collect(flying[0], engine.runner.wait(flying[1]).tokens)
+            times.append(time.perf_counter())
+        flying = (plan, ticket)
+    assert flying is not None
+    engine.scheduler.collect(flying[0], engine.runner.wait(flying[1]).tokens)
+    return 1e3 * statistics.median(b - a for a, b in zip(times, times[1:], strict=False))
+
+
+def _warm_up(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=8)
+    llm.generate([[1, 2, 3, 4, 5]] * 2, params, use_tqdm=False)
+    llm.generate([list(range(1, 500))] * 40, params, use_tqdm=False)
+
+
+def _synchronise(llm: LLM) -> None:
+    if llm.engine.runner.asynchronous:
+        torch.cuda.synchronize()
+
+
+def _spec(llm: LLM) -> Any:
+    assert llm.engine.model is not None
+    return llm.engine.model.spec
+
+
+def _itemsize(llm: LLM) -> int:
+    assert llm.engine.model is not None
+    return llm.engine.model.weights.embed.element_size()

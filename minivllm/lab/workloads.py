@@ -1,0 +1,128 @@
+"""Traffic to try an engine with: who comes when, with which prompt, wanting how many tokens. Made from a seed, kept as JSONL.
+
+A prompt is a list of runs of text, `("system", 512)`; equal names and lengths are equal tokens, so that a shared system
+prompt is visible in the file. A turn of a conversation names the turn before it: its prompt begins with that one's prompt
+and answer, and it arrives `at` seconds after that answer.
+"""
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+VOCABULARY = 32_000
+Span = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request of a workload. `at`: seconds from the start, or from the end of the call named by `after`."""
+
+    id: str
+    at: float
+    prompt: tuple[Span, ...]
+    output: int
+    after: str | None = None
+    priority: int = 0
+
+
+def tokens_of(prompt: Sequence[Span], vocab_size: int = VOCABULARY) -> list[int]:
+    """The token ids of a prompt's runs; a run is the same wherever its name occurs. Ids below 16 are never used."""
+    ids: list[int] = []
+    for name, length in prompt:
+        source = random.Random(blake2b(name.encode(), digest_size=8).digest())
+        ids += [16 + source.randrange(vocab_size - 16) for _ in range(length)]
+    return ids
+
+
+def chat(seed: int = 0, conversations: int = 24, rate: float = 1.0) -> list[Call]:
+    """Conversations of 2 to 5 turns over one of three system prompts; people read and type between the turns."""
+    rng = random.Random(seed)
+    calls, clock = [], 0.0
+    for number in range(conversations):
+        clock += rng.expovariate(rate)
+        previous = None
+        for turn in range(rng.randint(2, 5)):
+            name = f"chat{number}.{turn}"
+            question = (f"{name} {seed}", length(rng, 40, 0.8, 8, 200))
+            system = () if previous else ((f"system {rng.randrange(3)}", 200),)
+            at = rng.uniform(2, 12) if previous else clock
+            calls.append(Call(name, round(at, 3), (*system, question), length(rng, 80, 0.7, 8, 300), previous))
+            previous = name
+    return calls
+
+
+def agent(seed: int = 0, sessions: int = 8, rate: float = 0.5) -> list[Call]:
+    """Agents with a long tool description: each step appends a tool's answer to all that went before, at once."""
+    rng = random.Random(seed)
+    calls, clock = [], 0.0
+    for number in range(sessions):
+        clock += rng.expovariate(rate)
+        previous = None
+        for step in range(rng.randint(3, 6)):
+            name = f"agent{number}.{step}"
+            observed = (f"{name} {seed}", length(rng, 60, 0.8, 8, 300))
+            tools = () if previous else ((f"tools {rng.randrange(2)}", 1500),)
+            at = 0.2 if previous else clock
+            calls.append(Call(name, round(at, 3), (*tools, observed), length(rng, 40, 0.5, 8, 120), previous))
+            previous = name
+    return calls
+
+
+def batch(seed: int = 0, requests: int = 64) -> list[Call]:
+    """Everything at once: documents of very different lengths, no two alike, short answers."""
+    rng = random.Random(seed)
+    return [
+        Call(f"batch{i}", 0.0, ((f"document {i} {seed}", length(rng, 400, 0.8, 32, 1500)),), rng.randint(16, 64))
+        for i in range(requests)
+    ]
+
+
+def bursty(seed: int = 0, bursts: int = 6, size: int = 12) -> list[Call]:
+    """Bursts of short questions over four shared prompts, with a few long urgent ones among them."""
+    rng = random.Random(seed)
+    calls = []
+    for burst in range(bursts):
+        for i in range(size):
+            urgent = rng.random() < 0.15
+            own = (f"burst{burst}.{i} {seed}", 900 if urgent else length(rng, 30, 0.6, 8, 120))
+            shared = (f"template {rng.randrange(4)}", 320)
+            at = round(burst * 6 + rng.random() * 0.5, 3)
+            calls.append(Call(f"burst{burst}.{i}", at, (shared, own), rng.randint(16, 96), None, -1 if urgent else 0))
+    return calls
+
+
+WORKLOADS: dict[str, Callable[..., list[Call]]] = {"chat": chat, "agent": agent, "batch": batch, "bursty": bursty}
+
+
+def make(name: str, seed: int = 0) -> list[Call]:
+    """The workload of that name. `assets/traces/NAME.jsonl` is `make(NAME)`. Raises `ValueError` for an unknown one."""
+    if name not in WORKLOADS:
+        raise ValueError(f"workload is {name!r}; there are {', '.join(WORKLOADS)}")
+    return WORKLOADS[name](seed)
+
+
+def save(calls: Iterable[Call], path: str | Path) -> None:
+    """One call per line."""
+    Path(path).write_text("".join(json.dumps(asdict(call), separators=(",", ":")) + "\n" for call in calls))
+
+
+def load(path: str | Path) -> list[Call]:
+    """Read a file of `save`, or one of your own. Raises `ValueError` naming the line that is wrong."""
+    calls = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            fields = json.loads(line)
+            calls.append(Call(**{**fields, "prompt": tuple((name, size) for name, size in fields["prompt"])}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    return calls
+
+
+def length(rng: random.Random, mean: float, spread: float, low: int, high: int) -> int:
+    """A log-normal length: `mean`, standard deviation `spread` x mean, cut to low … high (which moves the mean a little)."""
+    sigma = math.sqrt(math.log(1 + spread * spread))
+    return min(high, max(low, round(rng.lognormvariate(math.log(mean) - sigma * sigma / 2, sigma))))
