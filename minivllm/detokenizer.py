@@ -10,8 +10,11 @@ from typing import Protocol
 class Tokenizer(Protocol):
     """The two methods of a Hugging Face tokenizer that are needed here."""
 
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str: ...
-    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        """Token ids to text."""
+
+    def encode(self, text: str) -> list[int]:
+        """Text to token ids."""
 
 
 class Detokenizer:

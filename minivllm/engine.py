@@ -184,7 +184,9 @@ class Engine:
         plan = None
         try:
             plan = scheduler.plan()
-            report = self._collect(plan, self.runner.wait(self.runner.launch(plan)), read_all=True)
+            result = self.runner.wait(self.runner.launch(plan))
+            launched, plan = plan, None
+            report = self._collect(launched, result, read_all=True)
         except BaseException:
             self._recover(plan)
             raise
@@ -389,12 +391,12 @@ class Engine:
     def _fork_samples(self) -> None:
         """Start the other samples of n > 1 requests whose first token has come: their prompt is computed by then."""
         for name, parent in [(n, r) for n, r in self._forking.items() if len(r.tokens) > r.prompt_len]:
-            del self._forking[name]
-            for index in range(1, parent.params.n):
+            for index in range(self._results.samples(name), parent.params.n):
                 child = f"{name}.{index}"
-                while child in self.scheduler.requests:  # somebody chose this very id
+                while self._in_use(child):  # somebody chose this very id
                     child += "'"
                 self._fork(parent, child, replace(parent.params, n=1), parent.prompt_len, index)
+            del self._forking[name]
 
     def _steps(self, max_steps: int | None) -> Iterator[StepReport]:
         while self.has_unfinished and max_steps != 0:
@@ -410,9 +412,11 @@ class Engine:
                 plan = None
                 plan = self.scheduler.plan()
                 ticket = self.runner.launch(plan)
-                if flying:
-                    yield self._collect(flying[0], self.runner.wait(flying[1]), read_all=False)
-                flying = (plan, ticket) if plan.rows else None
+                result = self.runner.wait(flying[1]) if flying else None
+                launched, plan = plan, None
+                if flying and result:
+                    yield self._collect(flying[0], result, read_all=False)
+                flying = (launched, ticket) if launched.rows else None
         except BaseException:
             self._recover(plan)
             raise
@@ -420,21 +424,22 @@ class Engine:
     def _recover(self, plan: Plan | None) -> None:
         """After an interrupt or an error inside a step: every running request will recompute, nothing is lost.
 
-        Whether the step's own results arrived is unknown, so nothing of it is published. If bookkeeping itself was cut
-        short, it is made anew, with an empty cache.
+        With a `plan` the runner was cut short: whether its results exist is unknown, so nothing of it is published.
+        Without one it was the bookkeeping, which is made anew, with an empty cache, and told anew to those who listen.
         """
         if self.closed:
             return
-        if plan is not None and not self.audit():
+        if plan is not None:
             self.scheduler.recover(plan)
         else:
             self._rebuild(self.config, self._eviction)
-            for event in opening(self.config, self.snapshot()) if self.bus.active else ():
-                if not isinstance(event, ev.Start | ev.End):
-                    self.bus.emit(event)
         self._fork_samples()
         for request in self._results.ended():
             self._close_book(request)
+        if plan is None and self.bus.active:
+            for event in opening(self.config, self.snapshot()):
+                if not isinstance(event, ev.Start | ev.End):
+                    self.bus.emit(event)
 
     def _rebuild(self, config: EngineConfig, eviction: EvictionFactory | None) -> None:
         """A new pool and KV manager; live requests go back to the queue, in order, with their tokens."""
@@ -464,7 +469,7 @@ class Engine:
             raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
 
     def _in_use(self, name: str) -> bool:
-        return name in self.scheduler.requests or self._results.is_open(name)
+        return name in self.scheduler.requests or self._results.samples(name) > 0
 
     def _check_params(self, params: SamplingParams) -> None:
         if not isinstance(params, SamplingParams):

@@ -49,8 +49,8 @@ def from_dict(data: dict[str, Any]) -> Event:
 @_event("engine", "engine")
 @dataclass(frozen=True, slots=True)
 class Engine(Event):
-    """The settings: at the start, and after every `reconfigure()`. `rebuilt`: the pool is new and empty, and requests that
-    ran wait again. Rebuilt with nothing `changed`, it opens a history: everything that is there is told again after it."""
+    """The settings: at the start, and after every `reconfigure()`. `rebuilt`: the pool is new and empty, and requests
+    that ran wait again. With nothing `changed` it opens a history: everything that is there is told after it."""
 
     block_size: int
     num_blocks: int

@@ -21,7 +21,7 @@ def letters() -> Iterator[str]:
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> list[int]:
-    """The prompt as plain ints. Refuses an empty one, ids outside the vocabulary, and one that leaves no room to answer."""
+    """The prompt as plain ints. Refuses an empty one, unknown ids, and one that leaves no room to answer."""
     try:
         ids = [index(token) for token in tokens]
     except TypeError as error:
@@ -76,8 +76,8 @@ def make_request(
 def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
     """The length at which a request must end: its max_tokens, the model's length, or what the whole pool can hold.
 
-    The newest token is never fed back, so `capacity` tokens of K/V carry a sequence of `capacity + 1`. Refuses a request
-    that could not run even alone.
+    The newest token is never fed back, so `capacity` tokens of K/V carry a sequence of `capacity + 1`. Refuses a
+    request that could not run even alone.
     """
     capacity = cache.capacity(request)
     size = cache.block_size
@@ -85,8 +85,8 @@ def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
         need, have = -(-len(request.tokens) // size), capacity // size
         where = f"the whole pool offers it {have}" if have else "no extent of the empty pool can hold its reservation"
         raise ValueError(
-            f"request {request.id!r} needs {need} blocks of {size} tokens for its {len(request.tokens)} tokens; {where}: "
-            "use a larger num_blocks or a shorter prompt"
+            f"request {request.id!r} needs {need} blocks of {size} tokens for its {len(request.tokens)} tokens; "
+            f"{where}: use a larger num_blocks or a shorter prompt"
         )
     wanted = request.prompt_len + (request.params.max_tokens or max_model_len)
     request.limit, request.limit_detail = min(

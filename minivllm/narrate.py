@@ -70,6 +70,8 @@ def line(event: ev.Event) -> str:
             return f"tick {tick}"
         case ev.Arrive(who, prompt, limit):
             return f"{who} arrives: {count(prompt, 'prompt token')}, at most {limit} to come"
+        case ev.Limit(who, limit):
+            return f"{who} may generate at most {count(limit, 'token')} now"
         case ev.Hit(who, block, index, ref):
             return f"{who} hits block {block} as its block {index}, ref {ref}"
         case ev.Evict(block, digest, who):
@@ -114,6 +116,7 @@ class Narrator:
     def __init__(self) -> None:
         self.home: dict[int, str] = {}  # block -> the request that published its content
         self.prompt: dict[str, int] = {}
+        self.tokens: dict[str, int] = {}  # prompt and generated ones, for a request that must start again
         self.running: dict[str, None] = {}
         self.waiting: dict[str, None] = {}
 
@@ -136,13 +139,13 @@ class Narrator:
                     self.waiting = {**self.running, **self.waiting}
                     self.running = {}
             case ev.Arrive(who, prompt):
-                self.prompt[who] = prompt
+                self.prompt[who] = self.tokens[who] = prompt
                 self.waiting[who] = None
             case ev.Admit(who):
                 self.waiting.pop(who, None)
                 self.running[who] = None
             case ev.Fork(_, who):
-                self.prompt[who] = event.prompt_tokens
+                self.prompt[who], self.tokens[who] = event.prompt_tokens, event.tokens
                 self.running[who] = None
             case ev.Preempt(who):
                 self.running.pop(who, None)
@@ -150,6 +153,8 @@ class Narrator:
             case ev.Finish(who):
                 self.running.pop(who, None)
                 self.waiting.pop(who, None)
+            case ev.Token(who):
+                self.tokens[who] = self.tokens.get(who, 0) + 1
             case ev.Publish(who, block):
                 self.home[block] = who
 
@@ -172,7 +177,7 @@ class Narrator:
                 spans.append(f", computes {'the rest of ' if admit.cached else ''}its prompt and gets its first token")
             elif run:
                 spans.append(f" and computes {count(run.count, 'token' if admit.resumed else 'prompt token')}")
-                left = self.prompt.get(who, 0) - run.start - run.count
+                left = 0 if run.sample else self.tokens.get(who, 0) - run.start - run.count
                 spans.append(f", {left} to go" if left > 0 else "")
             parts.append([*spans, "."])
         return parts
@@ -187,7 +192,8 @@ class Narrator:
         ] if firsts else []  # fmt: skip
         for run in (e for e in told if isinstance(e, ev.Run) and not e.decode and e.request not in new):
             if run.request not in firsts:
-                parts.append([Who(run.request), f" computes {count(run.count, 'more prompt token')}."])
+                noun = "more prompt token" if run.start + run.count <= self.prompt.get(run.request, 0) else "more token"
+                parts.append([Who(run.request), f" computes {count(run.count, noun)}."])
         decoding = [e.request for e in told if isinstance(e, ev.Run) and e.decode and e.request not in done]
         if decoding:
             each = "each get" if len(decoding) > 1 else "gets"

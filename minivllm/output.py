@@ -6,8 +6,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CompletionOutput:
-    """One generated sequence. `finish_reason`: stop, length or abort; `stop_reason`: the stop token id or string, or the
-    limit other than max_tokens that ended it ("max_model_len", "kv_capacity")."""
+    """One generated sequence. `finish_reason`: stop, length or abort; `stop_reason`: the stop token id or string, or
+    the limit other than max_tokens that ended it ("max_model_len", "kv_capacity")."""
 
     index: int
     text: str
@@ -34,7 +34,7 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One tick: the rows that ran, the tokens that came out, the text that became visible, who ended, who was preempted."""
+    """One tick: the rows that ran, the tokens that came out, the text that became visible, who ended, who had to go."""
 
     tick: int
     num_tokens: int

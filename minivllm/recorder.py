@@ -20,6 +20,7 @@ class Recorder:
         self.detach = bus.subscribe(self) if bus else lambda: None
 
     def __call__(self, event: ev.Event) -> None:
+        """Note one event; the bus calls this."""
         self.ticks[-1].append(event)
         if isinstance(event, ev.End):
             self.ticks.append([])
@@ -36,7 +37,7 @@ class Recorder:
         return self.ticks[tick - 1]
 
     def at(self, tick: int) -> Snapshot:
-        """The engine as it was after the `tick`-th recorded tick, replayed from the events alone; 0 is the beginning."""
+        """The engine as it was after the `tick`-th recorded tick, replayed from events alone; 0 is the beginning."""
         if not 0 <= tick <= self.last_tick:
             raise ValueError(f"tick {tick} was not recorded; recorded: 0 to {self.last_tick}")
         state = Replay()
@@ -138,7 +139,7 @@ class Replay:
         self.tick = event.tick
 
     def _on_end(self, event: ev.End) -> None:
-        self.free = event.free
+        self.tick, self.free = event.tick, event.free
 
     def _on_arrive(self, event: ev.Arrive) -> None:
         if event.request in self.done:

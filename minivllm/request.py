@@ -94,14 +94,14 @@ class Request:
     * `num_scheduled`: positions handed to the runner; the next row starts here;
     * `num_pending`: tokens being sampled on the device that the host has not seen yet.
 
-    A row computes `count = min(len(tokens) + num_pending - num_scheduled, budget)` positions, and samples a token iff it
-    reaches the end. `epoch` is new at every admission: results that carry an older one are dropped.
+    A row computes `count = min(len(tokens) + num_pending - num_scheduled, budget)` positions, and samples a token iff
+    it reaches the end. `epoch` is new at every admission: results that carry an older one are dropped.
     """
 
     __slots__ = (
         "arrival", "arrived_tick", "cow", "epoch", "extra_keys", "finish_reason", "group", "hashes", "id", "limit",
-        "limit_detail", "match_prefix", "num_cached", "num_computed", "num_pending", "num_preemptions", "num_published", "num_scheduled",
-        "params", "priority", "prompt_len", "seed", "status", "stop_ids", "stop_reason", "table", "tokens",
+        "limit_detail", "match_prefix", "num_cached", "num_computed", "num_pending", "num_preemptions",
+        "num_published", "num_scheduled", "params", "priority", "prompt_len", "seed", "status", "stop_ids", "stop_reason", "table", "tokens",
     )  # fmt: skip
 
     def __init__(

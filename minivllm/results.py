@@ -60,9 +60,9 @@ class Results:
         reader = self._readers.get(request.id)
         return reader.stopped if reader else None
 
-    def is_open(self, request_id: str) -> bool:
-        """Whether samples of this request are still to end."""
-        return request_id in self._groups
+    def samples(self, request_id: str) -> int:
+        """How many samples of this request have been started, while some of them are still to end; else 0."""
+        return len(self._groups.get(request_id, ()))
 
     def ended(self) -> list[Request]:
         """Members of open groups that have ended: their groups wait for others, or an interrupt kept them open."""
@@ -79,12 +79,11 @@ class Results:
             return None  # its forks are still to come
         if any(member.status is not Status.FINISHED for member in members):
             return None
-        output = self.output(group)
+        output = self._done[group] = self.output(group)  # kept before anything is dropped: an interrupt may come
+        del self._groups[group]
         for member in members:
             for kept in (self._readers, self._logprobs, self._prompt_logprobs, self._prompts):
                 kept.pop(member.id, None)
-        del self._groups[group]
-        self._done[group] = output
         while len(self._done) > MAX_KEPT:
             self._done.popitem(last=False)
         return output

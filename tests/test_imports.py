@@ -21,8 +21,8 @@ LAYERS = [
     {"llm"},
     {"metrics", "eventlog"},  # from here on: observers, which nothing below may know
     {"bench"},
-    {"viz"},
     {"lab"},
+    {"viz"},  # the views draw what the lab traces
     {"commands"},
     {"__main__"},
 ]

@@ -187,8 +187,8 @@ def bench_decode(block_sizes: Sequence[int] = (16, 256)) -> list[Line]:
             each = len(pool)
             time = timing.microseconds(lambda: [ops.attention(qkv, kv, weight, weight, EPS, rope, batch) for kv in pool]) / each
             reads = [
-                timing.microseconds(lambda: [timing.read_only(kv, batch, *form) for kv in pool]) / each
-                for form in ((128, 8, 4), (256, 8, 4), (64, 8, 4), (128, 4, 4))
+                timing.microseconds(lambda form=form: [timing.read_only(kv, batch, form) for kv in pool]) / each
+                for form in timing.READ_FORMS
             ]
             rate = f"{sum(contexts) * TOKEN_BYTES / time / 1e3:.0f} GB/s"
             lines.append(Line(f"decode b{block_size}", f"{name} ({len(contexts)} rows)", time, min(reads), rate))
@@ -206,21 +206,21 @@ def bench_prefill(block_sizes: Sequence[int] = (16, 256)) -> list[Line]:
             ops = TritonOps()
             ops.attention(qkv, pool[0], weight, weight, EPS, rope, batch)
             both = timing.microseconds(lambda: [ops.attention(qkv, kv, weight, weight, EPS, rope, batch) for kv in pool]) / 2
-            q, out = noise(len(qkv), Q_HEADS * HEAD_DIM), noise(len(qkv), Q_HEADS * HEAD_DIM)
-            time = timing.microseconds(lambda: [attend(ops, q, kv, batch, out) for kv in pool]) / 2
+            turned, out = noise(len(qkv), Q_HEADS + 2 * KV_HEADS, HEAD_DIM), noise(len(qkv), Q_HEADS * HEAD_DIM)
+            time = timing.microseconds(lambda: [attend(ops, turned, kv, batch, out) for kv in pool]) / 2
             work = 4 * Q_HEADS * HEAD_DIM * rows * fed * (cached + (fed + 1) / 2)
             case = f"{rows} x ({cached} + {fed}), with store {both:.1f}"
             lines.append(Line(f"prefill b{block_size}", case, time, best, f"{work / time / 1e6:.0f} TFLOP/s"))
-            del pool, batch, qkv, q, out
+            del pool, batch, qkv, turned, out
     return lines
 
 
-def attend(ops: TritonOps, q: Tensor, kv_layer: Tensor, batch: StepBatch, out: Tensor) -> None:
+def attend(ops: TritonOps, turned: Tensor, kv_layer: Tensor, batch: StepBatch, out: Tensor) -> None:
     """Prefill attention alone, by the plan that `ops` made for the batch."""
     from minivllm.kernels.paged_prefill import paged_prefill
 
     assert ops._prefill is not None
-    paged_prefill(q, kv_layer, batch, ops._prefill, out)
+    paged_prefill(turned, kv_layer, batch, ops._prefill, out)
 
 
 def bench_linear() -> list[Line]:

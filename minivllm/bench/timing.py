@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import triton
@@ -40,32 +41,51 @@ def microseconds(region: Callable[[], object], repeats: int = 9) -> float:
 @triton.jit
 def read_kernel(
     pool, out, tables, context_lens, table_stride, value_offset,
-    ROW: tl.constexpr, PAGE: tl.constexpr, TOKENS: tl.constexpr, STEP: tl.constexpr,
+    ROW: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr, TOKENS: tl.constexpr, STEP: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One program: read TOKENS tokens' keys and values (ROW elements each) of one request, STEP at a time."""
-    chunk, row = tl.program_id(0), tl.program_id(1)
+    """One program: read WIDTH of the ROW elements of TOKENS tokens' keys and values of one request, STEP at a time."""
+    part, chunk, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     context = tl.load(context_lens + row)
     begin = chunk * TOKENS
     if begin >= context:
         return
-    lane, column = tl.arange(0, STEP), tl.arange(0, ROW)[None, :]
+    lane, column = tl.arange(0, STEP), part * WIDTH + tl.arange(0, WIDTH)[None, :]
     table = tables + row.to(tl.int64) * table_stride
-    total = tl.zeros([STEP, ROW], tl.float32)
-    for start in range(begin, tl.minimum(begin + TOKENS, context), STEP):
-        at = tl.minimum(start + lane, context - 1)
-        offset = (tl.load(table + at // PAGE).to(tl.int64) * PAGE + at % PAGE) * ROW
+    total = tl.zeros([STEP, WIDTH], tl.float32)
+    at = tl.minimum(begin + lane, context - 1)
+    page = tl.load(table + at // PAGE)
+    for start in tl.range(begin, tl.minimum(begin + TOKENS, context), STEP, num_stages=STAGES):
+        offset = (page.to(tl.int64) * PAGE + at % PAGE) * ROW
         total += tl.load(pool + offset[:, None] + column).to(tl.float32)
         total += tl.load(pool + value_offset + offset[:, None] + column).to(tl.float32)
-    tl.store(out + row * tl.num_programs(0) + chunk, tl.sum(tl.sum(total, axis=1), axis=0))
+        at = tl.minimum(start + STEP + lane, context - 1)
+        page = tl.load(table + at // PAGE)
+    target = out + (row * tl.num_programs(1) + chunk) * tl.num_programs(0) + part
+    tl.store(target, tl.sum(tl.sum(total, axis=1), axis=0))
 
 
-def read_only(kv_layer: Tensor, batch: StepBatch, tokens: int, step: int, warps: int) -> Tensor:
+class ReadForm(NamedTuple):
+    """How a read-only kernel cuts its work: heads and tokens of a program, tokens at a time, stages, warps."""
+
+    heads: int
+    tokens: int
+    step: int
+    stages: int
+    warps: int
+
+
+READ_FORMS = (ReadForm(8, 16, 16, 1, 8), ReadForm(8, 64, 8, 1, 4), ReadForm(1, 512, 32, 3, 2), ReadForm(2, 256, 16, 3, 4))
+
+
+def read_only(kv_layer: Tensor, batch: StepBatch, form: ReadForm) -> Tensor:
     """Read every page of the batch through its block table and do nothing: the ceiling for decode attention."""
-    chunks = triton.cdiv(batch.max_context_len, tokens)
-    out = torch.empty(len(batch.context_lens), chunks, device=kv_layer.device)
-    row = kv_layer.shape[3] * kv_layer.shape[4]
-    read_kernel[(chunks, len(batch.context_lens))](
+    kv_heads, head_dim = kv_layer.shape[3:]
+    grid = (kv_heads // form.heads, triton.cdiv(batch.max_context_len, form.tokens), len(batch.context_lens))
+    out = torch.empty(grid[0] * grid[1] * grid[2], device=kv_layer.device)
+    read_kernel[grid](
         kv_layer, out, batch.block_tables, batch.context_lens, batch.block_tables.stride(0), kv_layer.stride(0),
-        ROW=row, PAGE=kv_layer.shape[2], TOKENS=tokens, STEP=step, num_warps=warps,
+        ROW=kv_heads * head_dim, WIDTH=form.heads * head_dim, PAGE=kv_layer.shape[2], TOKENS=form.tokens, STEP=form.step,
+        STAGES=form.stages, num_warps=form.warps,
     )  # fmt: skip
     return out

@@ -1,4 +1,4 @@
-"""What the scheduler and the policies need of a KV manager: one protocol, which the paged and the contiguous one fit."""
+"""What the scheduler and the policies need of a KV manager: one protocol, fitted by the paged and the contiguous one."""
 
 from typing import NamedTuple, Protocol
 
@@ -29,11 +29,26 @@ class Cache(Protocol):
     block_size: int
     prefix_caching: bool
 
-    def capacity(self, request: Request) -> int: ...
-    def match(self, request: Request) -> list[int]: ...
-    def open(self, request: Request, spare: int = 0) -> Shortage | None: ...
-    def grow(self, request: Request, end: int) -> Growth | None: ...
-    def publish(self, request: Request) -> None: ...
-    def fork(self, parent: Request, child: Request) -> bool: ...
-    def close(self, request: Request) -> None: ...
-    def reset(self) -> tuple[int, ...] | None: ...
+    def capacity(self, request: Request) -> int:
+        """The most tokens of K/V the request could ever hold."""
+
+    def match(self, request: Request) -> list[int]:
+        """Cached blocks the request would start with."""
+
+    def open(self, request: Request, spare: int = 0) -> Shortage | None:
+        """Blocks for all known tokens, leaving `spare` others; or what is missing."""
+
+    def grow(self, request: Request, end: int) -> Growth | None:
+        """Make the positions before `end` writable; None if there is no room."""
+
+    def publish(self, request: Request) -> None:
+        """Make full, computed blocks findable."""
+
+    def fork(self, parent: Request, child: Request) -> bool:
+        """Share the parent's blocks with the child; False if that is not possible."""
+
+    def close(self, request: Request) -> None:
+        """Give all blocks back."""
+
+    def reset(self) -> tuple[int, ...] | None:
+        """Forget all cached prefixes, and say which blocks held them; None while a block is in use."""

@@ -1,8 +1,8 @@
 """The baseline that paging replaced: one contiguous extent per request, reserved before anyone knows how long it gets.
 
-The same interface as the paged manager, and the same kernels: an extent is a block table that happens to be consecutive.
-Three reservation rules (Kwon et al. 2023, §6.1, "Orca (Max)", "(Pow2)", "(Oracle)") over a buddy allocator, as there, or
-over first-fit extents. `max_tokens` stands for the true output length, which a real server could not know.
+The same interface as the paged manager, and the same kernels: an extent is a block table that happens to be
+consecutive. Three reservation rules (Kwon et al. 2023, §6.1, "Orca (Max)", "(Pow2)", "(Oracle)") over a buddy allocator,
+as there, or over first-fit extents. `max_tokens` stands for the true output length, which a real server could not know.
 """
 
 from typing import Protocol
@@ -15,9 +15,14 @@ from minivllm.request import Request
 class Allocator(Protocol):
     """Finds and frees runs of consecutive blocks."""
 
-    def allocate(self, size: int) -> tuple[int, int] | None: ...
-    def free(self, base: int, size: int) -> None: ...
-    def holes(self) -> list[tuple[int, int]]: ...
+    def allocate(self, size: int) -> tuple[int, int] | None:
+        """`(base, blocks)` of a run of at least `size` blocks, or None."""
+
+    def free(self, base: int, size: int) -> None:
+        """Give back what `allocate` returned."""
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Free runs `(base, blocks)`, by address."""
 
 
 class Buddy:
@@ -108,7 +113,7 @@ class ContiguousManager:
         self.bus = Bus() if bus is None else bus
 
     def reserved(self, request: Request) -> int:
-        """Tokens a request reserves: the model's maximum, or its prompt and its output (rounded up to a power of two)."""
+        """Tokens a request reserves: the model's maximum, or prompt and output (rounded up to a power of two)."""
         output = min(request.params.max_tokens or self.max_model_len, self.max_model_len - request.prompt_len)
         if self.reservation == "max":
             return self.max_model_len
@@ -117,7 +122,7 @@ class ContiguousManager:
         return request.prompt_len + output
 
     def capacity(self, request: Request) -> int:
-        """Tokens of K/V this request can hold: its reservation, if the empty pool has an extent for it, else nothing."""
+        """Tokens of K/V this request can hold: its reservation if the empty pool has an extent for it, else 0."""
         tokens = self.reserved(request)
         return tokens if -(-tokens // self.block_size) <= self.largest else 0
 

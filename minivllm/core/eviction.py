@@ -14,9 +14,15 @@ class Eviction(Protocol):
     Tails of a request are inserted before its heads. Iteration shows the order, next victim first.
     """
 
-    def insert(self, block: int) -> None: ...
-    def remove(self, block: int) -> None: ...
-    def pop(self) -> int: ...
+    def insert(self, block: int) -> None:
+        """The last reference to `block` went: it may be given up from now on."""
+
+    def remove(self, block: int) -> None:
+        """`block` was hit: it may not be given up."""
+
+    def pop(self) -> int:
+        """Give up the next victim."""
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[int]: ...
 

@@ -43,7 +43,7 @@ class KVManager:
         return self.pool.num_blocks * self.block_size
 
     def match(self, request: Request) -> list[int]:
-        """Cached blocks a request would start with, at most `len - 1` tokens of them: the last token is always computed."""
+        """Cached blocks a request would start with, `len - 1` tokens at most: the last token is always computed."""
         if not self.prefix_caching or not request.match_prefix:
             return []
         full = (len(request.tokens) - 1) // self.block_size
@@ -73,7 +73,7 @@ class KVManager:
         return None
 
     def grow(self, request: Request, end: int) -> Growth | None:
-        """Make positions `num_scheduled … end-1` writable: new blocks, and a private copy of a shared one. None: no room."""
+        """Make positions `num_scheduled … end-1` writable: new blocks, a private copy of a shared one. None: no room."""
         table, blocks, copies = request.table, [], []
         first = request.num_scheduled // self.block_size
         shared = request.cow and first < len(table) and self.pool.ref[table[first]] > 1
@@ -134,7 +134,7 @@ class KVManager:
             self._forget(self.pool.evict(), None)
 
     def reset(self) -> tuple[int, ...] | None:
-        """Empty the prefix cache and return the blocks that lost their hash; None (nothing done) if a block is in use."""
+        """Empty the prefix cache, return the blocks that lost their hash; None (nothing done) if a block is in use."""
         if any(self.pool.ref):
             return None
         dropped = tuple(self.pool.cached)
@@ -146,8 +146,8 @@ class KVManager:
         block = self.pool.take()
         self._forget(block, request.id)
         if self.bus.active:
-            copied = source is not None
-            self.bus.emit(Copy(request.id, source, block, index) if copied else Take(request.id, block, index))  # type: ignore[arg-type]
+            take = Take(request.id, block, index)
+            self.bus.emit(take if source is None else Copy(request.id, source, block, index))
         return block
 
     def _forget(self, block: int, taker: str | None) -> None:

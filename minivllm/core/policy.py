@@ -1,7 +1,7 @@
 """Who is admitted next, and who is preempted first: each scheduling policy is one small class.
 
-`pick` looks at the waiting requests (arrival order, preempted ones in front) and returns the one to try next. If it does
-not fit, nobody is admitted in this step: jumping over it would let small requests starve a big one.
+`pick` looks at the waiting requests (arrival order, preempted ones in front) and returns the one to try next. If it
+does not fit, nobody is admitted in this step: jumping over it would let small requests starve a big one.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,11 @@ from minivllm.request import Request
 class Policy(Protocol):
     """Write these two methods and hand the object to `Engine(policy=…)`."""
 
-    def pick(self, waiting: Sequence[Request], cache: Cache, tick: int) -> Request: ...
-    def victim(self, running: Sequence[Request]) -> Request: ...
+    def pick(self, waiting: Sequence[Request], cache: Cache, tick: int) -> Request:
+        """Which of the waiting requests is tried next."""
+
+    def victim(self, running: Sequence[Request]) -> Request:
+        """Which of the running requests gives its blocks back when there are none left."""
 
 
 class FCFS:
@@ -31,7 +34,7 @@ class FCFS:
 
 
 class Priority(FCFS):
-    """Smallest `priority` first, then arrival. Bound: only smaller numbers overtake; a stream of them can starve others."""
+    """Smallest `priority` first, then arrival. Bound: only smaller numbers overtake; many of them starve others."""
 
     def pick(self, waiting: Sequence[Request], cache: Cache, tick: int) -> Request:
         """The most urgent, the earliest of these."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Content(NamedTuple):
-    """What a published block really holds: its tokens, and the content before it. Compared when hashes are not trusted."""
+    """What a published block really holds: its tokens, and the content before. Compared when hashes are not trusted."""
 
     parent: "Content | None"
     tokens: tuple[int, ...]

@@ -124,8 +124,8 @@ class Scheduler:
         if request.status is Status.RUNNING:
             self._leave(request)
         request.status = Status.FINISHED
-        del self.requests[request.id]
         self.cache.close(request)
+        del self.requests[request.id]  # last, so that `restart` can finish what an interrupt left half done
 
     def fork(self, parent: Request, child: Request) -> bool:
         """Start `child` on its parent's blocks. False: they cannot be shared now, so it waits and computes its own."""

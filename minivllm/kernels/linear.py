@@ -1,10 +1,10 @@
-"""Matrix products with few rows: reading the weights is all the time there is, so read them early and in small programs.
+"""Matrix products with few rows: reading the weights is all the time there is, so many small programs must read them at once.
 
-A decode step multiplies M = batch rows with every weight once. Up to 16 rows a program holds all of its weights in registers,
-loaded *before* it waits for the kernel that computes x (programmatic dependent launch: weights are constants). Where there are
-too few outputs to occupy the GPU, K is cut into parts, and the last program of an output adds them up, in order. With more rows
-a pipelined loop over K takes over, where it saves a kernel; otherwise cuBLAS is as good. SwiGLU (Shazeer 2020) reads the gate and
-the up weights of an output side by side and gates it before it leaves the registers.
+A decode step multiplies M = batch rows with every weight once. With one row a program holds its weights in registers, loaded
+*before* it waits for the kernel that computes x (programmatic dependent launch: weights are constants). With up to 64 rows it
+streams weights and rows through the tensor cores. Where there are too few outputs to occupy the GPU, K is cut into parts, and the
+last program of an output adds them up, in order. SwiGLU (Shazeer 2020) reads the gate and the up weights of an output side by side
+and gates it before it leaves the registers. With more rows cuBLAS is as good.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from minivllm.kernels.activation import silu_mul
 from minivllm.kernels.launch import compute_dtype, next_power_of_2, programmatic_launch
 
-FEW_ROWS, SOME_ROWS = 16, 64
+FEW_ROWS = 64
+import os
+PDLV = int(os.environ.get('PDLG','1'))
 
 
 @triton.jit
@@ -55,6 +57,8 @@ def one_row_kernel(
         gdc_wait()
     a = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
     y, up = tl.sum(a * w.to(tl.float32), axis=1), tl.sum(a * v.to(tl.float32), axis=1)
+    if PDL > 1:
+        gdc_launch_dependents()
     put(y[None, :], up[None, :], bias, out, tl.zeros([1, 1], tl.int32), n[None, :], 1, N, GATED, BIAS)
 
 
@@ -64,19 +68,26 @@ def few_rows_kernel(
     BLOCK_K: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, DOT: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK_N outputs of all rows over BLOCK_K of the inner dimension."""
+    """One program: BLOCK_N outputs of all rows over one of the PARTS of the inner dimension."""
     part = tl.program_id(1)
+    length: tl.constexpr = (K + PARTS * BLOCK_K - 1) // (PARTS * BLOCK_K) * BLOCK_K
     m, n = tl.arange(0, BLOCK_M)[:, None], tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = part * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
-    at = weight + n.to(tl.int64)[:, None] * K + k
-    inside = (n < N)[:, None] & (k < K)
-    w = tl.load(at, mask=inside, other=0.0)
-    v = tl.load(at + N * K, mask=inside, other=0.0) if GATED else w
+    k = part * length + tl.arange(0, BLOCK_K)[None, :]
+    from_x, from_weight = x + m * K + k, weight + n.to(tl.int64)[:, None] * K + k
+    y = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    up = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     if PDL:
         gdc_wait()
-    a = tl.load(x + m * K + k, mask=(m < rows) & (k < K), other=0.0).to(DOT)
-    y = tl.dot(a, tl.trans(w.to(DOT)), input_precision="ieee")
-    up = tl.dot(a, tl.trans(v.to(DOT)), input_precision="ieee") if GATED else y
+    for start in range(0, length, BLOCK_K):
+        a = tl.load(from_x + start, mask=(m < rows) & (start + k < K), other=0.0).to(DOT)
+        inside = (n < N)[:, None] & (start + k < K)
+        w = tl.load(from_weight + start, mask=inside, other=0.0).to(DOT)
+        y = tl.dot(a, tl.trans(w), y, input_precision="tf32x3")
+        if GATED:
+            w = tl.load(from_weight + N * K + start, mask=inside, other=0.0).to(DOT)
+            up = tl.dot(a, tl.trans(w), up, input_precision="tf32x3")
+    if PDL > 1:
+        gdc_launch_dependents()
     n = n[None, :]
     if PARTS == 1:
         put(y, up, bias, out, m, n, rows, N, GATED, BIAS)
@@ -97,31 +108,6 @@ def few_rows_kernel(
             tl.store(counters + tl.program_id(0), 0)  # for the next launch
 
 
-@triton.jit
-def some_rows_kernel(
-    x, weight, bias, out, rows, N, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GATED: tl.constexpr, BIAS: tl.constexpr, DOT: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """One program: a [BLOCK_M, BLOCK_N] tile of the output; both operands stream through shared memory."""
-    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)[None, :]
-    at = weight + n.to(tl.int64)[:, None] * K + k
-    from_x = x + m * K + k
-    y = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    up = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    if PDL:
-        gdc_wait()
-    for start in range(0, K, BLOCK_K):
-        a = tl.load(from_x + start, mask=(m < rows) & (start + k < K), other=0.0).to(DOT)
-        w = tl.load(at + start, mask=(n < N)[:, None] & (start + k < K), other=0.0).to(DOT)
-        y = tl.dot(a, tl.trans(w), y, input_precision="ieee")
-        if GATED:
-            w = tl.load(at + N * K + start, mask=(n < N)[:, None] & (start + k < K), other=0.0).to(DOT)
-            up = tl.dot(a, tl.trans(w), up, input_precision="ieee")
-    put(y, up, bias, out, m, n[None, :], rows, N, GATED, BIAS)
-
-
 @cache
 def counters(device: torch.device) -> Tensor:
     """Arrivals of the parts of each output, zero between launches."""
@@ -135,27 +121,23 @@ def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, gated: bool) -> Tenso
     out = torch.empty(rows, width, dtype=x.dtype, device=x.device)
     operands = (x.contiguous(), weight, out if bias is None else bias, out)
     pdl = programmatic_launch()
-    options = {"GATED": gated, "BIAS": bias is not None, "DOT": compute_dtype(x.dtype), "PDL": pdl, "launch_pdl": pdl}
+    options = {"GATED": gated, "BIAS": bias is not None, "DOT": compute_dtype(x.dtype), "PDL": PDLV * pdl, "launch_pdl": pdl}
     if rows == 1:
         block_k = next_power_of_2(inner)
         block_n = max(1, 4096 // block_k)
         one_row_kernel[(triton.cdiv(width, block_n),)](
             *operands, rows, width, K=inner, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=4, **options
         )
-    elif rows <= FEW_ROWS:
-        block_n = 32
-        block_k = min(512 if gated or width < 3072 else 1024, max(16, next_power_of_2(inner)))
-        parts = triton.cdiv(inner, block_k)
-        scratch = 2 * parts * FEW_ROWS * width if parts > 1 else 0
-        partial = torch.empty(scratch, dtype=torch.float32, device=x.device)
-        few_rows_kernel[(triton.cdiv(width, block_n), parts)](
-            *operands, partial, counters(x.device), rows, width, K=inner, BLOCK_M=FEW_ROWS, BLOCK_N=block_n,
-            BLOCK_K=block_k, PARTS=parts, num_warps=4, **options,
-        )  # fmt: skip
     else:
-        some_rows_kernel[(triton.cdiv(width, 32), triton.cdiv(rows, 64))](
-            *operands, rows, width, K=inner, BLOCK_M=64, BLOCK_N=32, BLOCK_K=128, num_warps=4, num_stages=4, **options
-        )
+        blocks = triton.cdiv(width, 32)
+        parts = max(1, min(128 // blocks, inner // 512))
+        block_m = max(16, next_power_of_2(rows))
+        scratch = 2 * parts * block_m * width if parts > 1 else 0
+        partial = torch.empty(scratch, dtype=torch.float32, device=x.device)
+        few_rows_kernel[(blocks, parts)](
+            *operands, partial, counters(x.device), rows, width, K=inner, BLOCK_M=block_m, BLOCK_N=32, BLOCK_K=128,
+            PARTS=parts, num_warps=4, num_stages=4, **options,
+        )  # fmt: skip
     return out
 
 
@@ -166,4 +148,4 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def linear_silu_mul(x: Tensor, gate_up: Tensor) -> Tensor:
     """`silu(x @ gate.T) * (x @ up.T)` for `x: [T, H]`, `gate_up: [2 * I, H]`, gate first -> [T, I]."""
-    return skinny(x, gate_up, None, gated=True) if len(x) <= SOME_ROWS else silu_mul(F.linear(x, gate_up))
+    return skinny(x, gate_up, None, gated=True) if len(x) <= FEW_ROWS else silu_mul(F.linear(x, gate_up))

@@ -22,6 +22,9 @@ from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_o
 from minivllm.kernels.pieces import merge_pieces, store_piece
 from minivllm.kernels.store import norm_and_rotate
 
+import os
+from triton.language.extra.cuda import gdc_launch_dependents
+PDLV = int(os.environ.get('PDLA','0'))
 TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
 MAX_PIECES = 32  # of one request; the last program reads them one after another
 
@@ -102,7 +105,7 @@ def decode_kernel(
     qkv, k_pool, v_pool, out, q_norm, k_norm, cos_sin, slots, tables,
     items, count, counters, partial, log_sums, eps, scale, qkv_stride, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_G: tl.constexpr,
-    BLOCK_E: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
+    BLOCK_E: tl.constexpr, SPLIT: tl.constexpr, PDLA: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One program: one work item, one key head. `scale` includes log2(e), so that exp2 gives the softmax."""
     head, item = tl.program_id(0), tl.program_id(1)
@@ -147,15 +150,17 @@ def decode_kernel(
         values = tl.load(v_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
         at = tl.minimum(start + TILE + lane, last)
         page = tl.load(table + at // PAGE)
-        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale  # [BLOCK_G, TILE]
+        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3") * scale  # [BLOCK_G, TILE]
         scores = tl.where((start + lane < end)[None, :], scores, float("-inf"))
         highest = tl.maximum(m, tl.max(scores, axis=1))
         weights = tl.exp2(scores - highest[:, None])
         shrink = tl.exp2(m - highest)
         l = l * shrink + tl.sum(weights, axis=1)
-        acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="ieee")
+        acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="tf32x3")
         m = highest
 
+    if PDLA:
+        gdc_launch_dependents()
     if SPLIT and pieces > 1:
         scratch = (item * HQ + head * group).to(tl.int64)
         store_piece(acc, m, l, partial + (scratch + g) * D + d, log_sums + scratch + tl.arange(0, BLOCK_G), real)
@@ -189,6 +194,6 @@ def paged_decode(
         eps, head_dim**-0.5 * 1.4426950408889634, qkv.stride(0), batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         BLOCK_G=max(16, next_power_of_2(q_heads // kv_heads)), BLOCK_E=next_power_of_2(q_heads // kv_heads * head_dim),
-        SPLIT=len(plan.log_sums) > 0, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
+        PDLA=PDLV, SPLIT=len(plan.log_sums) > 0, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
         DOT=compute_dtype(kv_layer.dtype), num_warps=2, num_stages=3 if head_dim <= 128 else 2,
     )  # fmt: skip

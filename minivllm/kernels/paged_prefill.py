@@ -16,10 +16,14 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
 from minivllm.kernels.pieces import merge_pieces, store_piece
+
+
+TILE = 64  # keys per iteration
 
 
 class PrefillPlan(NamedTuple):
@@ -34,20 +38,35 @@ class PrefillPlan(NamedTuple):
 
 @triton.jit
 def sweep(
-    q, acc, m, l, k_pool, v_pool, table, begin, end, position, context, head, d, scale,
-    HKV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
+    q, acc, m, l, source, k_head, v_head, value_row, table, first, begin, end, position, context, d, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, FROM: tl.constexpr,
+    STAGES: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the keys begin : end; MASKED where some of the rows may not see all of them."""
+    """Online softmax over the keys begin : end; MASKED where some of the rows may not see all of them.
+
+    FROM "step": the request's tokens are rows first, first + 1, ... of `source`, a tensor descriptor. "pages": a tile lies within
+    one page, and `source` describes the pool. "slots": pages are small, every token is looked up, and `source` is a pointer.
+    """
     lane = tl.arange(0, TILE)
-    at = tl.minimum(begin + lane, context - 1)
-    page = tl.load(table + at // PAGE)
-    for start in range(begin, end, TILE):
-        offset = ((page.to(tl.int64) * PAGE + at % PAGE) * HKV + head) * D  # [TILE]
-        keys = tl.load(k_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
-        values = tl.load(v_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
-        at = tl.minimum(start + TILE + lane, context - 1)
-        page = tl.load(table + at // PAGE)
-        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale  # [BLOCK_M, TILE]
+    ahead = tl.minimum(begin + lane, context - 1) if FROM == "slots" else begin
+    page = tl.load(table + ahead // PAGE) if FROM != "step" else first
+    for start in tl.range(begin, end, TILE, num_stages=1 if MASKED else STAGES):  # few steps are masked: keep no buffers
+        if FROM == "slots":
+            row = page.to(tl.int64) * PAGE + ahead % PAGE  # [TILE]
+            keys = tl.load(source + ((row * HEADS + k_head) * D)[:, None] + d, mask=d < D, other=0.0).to(DOT)
+            row += value_row
+            values = tl.load(source + ((row * HEADS + v_head) * D)[:, None] + d, mask=d < D, other=0.0).to(DOT)
+            ahead = tl.minimum(start + TILE + lane, context - 1)
+        else:
+            row = first + start if FROM == "step" else page * PAGE + start % PAGE
+            keys = source.load([row, k_head, 0]).reshape(TILE, d.shape[1]).to(DOT)
+            values = source.load([row + value_row, v_head, 0]).reshape(TILE, d.shape[1]).to(DOT)
+            if MASKED:  # what lies behind the context may be NaN, and 0 * NaN is NaN
+                values = tl.where((start + lane < context)[:, None], values, 0.0)
+            ahead = tl.minimum(start + TILE, context - 1)
+        if FROM != "step":
+            page = tl.load(table + ahead // PAGE)
+        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3") * scale  # [BLOCK_M, TILE]
         if MASKED:
             visible = (start + lane[None, :] <= position[:, None]) & (start + lane < end)[None, :]
             scores = tl.where(visible, scores, float("-inf"))
@@ -56,16 +75,17 @@ def sweep(
         weights = tl.exp2(scores - safe[:, None])
         shrink = tl.exp2(m - safe)
         l = l * shrink + tl.sum(weights, axis=1)
-        acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="ieee")
+        acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="tf32x3")
         m = highest
     return acc, m, l
 
 
 @triton.jit
 def prefill_kernel(
-    q_in, k_pool, v_pool, out, query_starts, context_lens, tables, partial, log_sums, rows, pieces, stride, scale, table_stride,
+    turned, step, cached, value_row, out, query_starts, context_lens, tables, partial, log_sums, rows, pieces, stride, scale, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_R: tl.constexpr, TOKENS: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, DOT: tl.constexpr,
+    BLOCK_R: tl.constexpr, TOKENS: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, FROM: tl.constexpr,
+    STAGES: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One program: one key head, one tile of rows, one piece of the context. `scale` includes log2(e)."""
     head, piece = tl.program_id(0), tl.program_id(2)
@@ -87,7 +107,8 @@ def prefill_kernel(
     position = context - fed + token  # [BLOCK_M]
     keep = valid[:, None] & (d < D)
     where = (first + token).to(tl.int64)[:, None] * (HQ * D) + (head * group + i % group)[:, None] * D + d
-    q = tl.load(q_in + where, mask=keep, other=0.0).to(DOT)
+    from_q = (first + token).to(tl.int64)[:, None] * ((HQ + 2 * HKV) * D) + (head * group + i % group)[:, None] * D + d
+    q = tl.load(turned + from_q, mask=keep, other=0.0).to(DOT)
 
     end = tl.minimum(context, context - fed + begin_token + TOKENS)  # what the last token of the tile sees
     full = (context - fed + begin_token + 1) // TILE * TILE  # what all of them see, in whole tiles
@@ -97,14 +118,25 @@ def prefill_kernel(
     l = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     table = tables + row.to(tl.int64) * table_stride
-    acc, m, l = sweep(
-        q, acc, m, l, k_pool, v_pool, table, low, tl.minimum(high, full), position, context, head, d, scale,
-        HKV, D, PAGE, TILE, False, DOT,
-    )  # fmt: skip
-    acc, m, l = sweep(
-        q, acc, m, l, k_pool, v_pool, table, tl.maximum(low, full), high, position, context, head, d, scale,
-        HKV, D, PAGE, TILE, True, DOT,
-    )  # fmt: skip
+    full_low, full_high, edge_low = low, tl.minimum(high, full), tl.maximum(low, full)
+    if context == fed:  # nothing cached: the keys lie side by side in this step
+        acc, m, l = sweep(
+            q, acc, m, l, step, HQ + head, HQ + HKV + head, 0, table, first, full_low, full_high, position, context, d, scale,
+            HQ + 2 * HKV, D, PAGE, TILE, "step", STAGES, False, DOT,
+        )  # fmt: skip
+        acc, m, l = sweep(
+            q, acc, m, l, step, HQ + head, HQ + HKV + head, 0, table, first, edge_low, high, position, context, d, scale,
+            HQ + 2 * HKV, D, PAGE, TILE, "step", STAGES, True, DOT,
+        )  # fmt: skip
+    else:
+        acc, m, l = sweep(
+            q, acc, m, l, cached, head, head, value_row, table, first, full_low, full_high, position, context, d, scale,
+            HKV, D, PAGE, TILE, FROM, STAGES, False, DOT,
+        )  # fmt: skip
+        acc, m, l = sweep(
+            q, acc, m, l, cached, head, head, value_row, table, first, edge_low, high, position, context, d, scale,
+            HKV, D, PAGE, TILE, FROM, STAGES, True, DOT,
+        )  # fmt: skip
 
     if pieces == 1:
         tl.store(out + where, acc / l[:, None], mask=keep)
@@ -139,33 +171,42 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, hea
     block_m = max(16, next_power_of_2(group), min(128, next_power_of_2(longest)))
     rows = len(batch.context_lens)
     tiles = tokens // (block_m // group) + rows
-    idle = 2 * multiprocessors() // (tiles * kv_heads)
+    idle = 2 * multiprocessors() // (triton.cdiv(tokens, block_m // group) * kv_heads)  # at least so many tiles are live
     pieces = max(1, min(idle, triton.cdiv(batch.max_context_len, 128), 16))
     scratch = pieces * tokens * q_heads if pieces > 1 else 0
     partial = torch.empty(scratch, head_dim, dtype=torch.float32, device=device)
     return PrefillPlan(block_m, tiles, pieces, partial, torch.empty(scratch, dtype=torch.float32, device=device))
 
 
-def paged_prefill(q: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
+def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
     """Causal attention for the rows of `batch` that feed several tokens; writes their part of `out: [T, Hq * D]`.
 
-    `q: [T, Hq * D]`, normed and rotated; the step's own keys and values are already in `kv_layer` (`store.py`).
+    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. D must be a
+    multiple of 8 (ValueError), for the sake of the tensor descriptors.
     """
-    block_size, kv_heads, head_dim = kv_layer.shape[2:]
-    q_heads = q.shape[1] // head_dim
-    rows, stride = len(batch.context_lens), len(q) * q_heads
+    blocks, block_size, kv_heads, head_dim = kv_layer.shape[1:]
+    if head_dim % 8:
+        raise ValueError(f"head_dim {head_dim}: prefill attention needs a multiple of 8")
+    tokens, heads = turned.shape[:2]
+    q_heads = heads - 2 * kv_heads
+    rows, stride = len(batch.context_lens), tokens * q_heads
+    block_d, tile = next_power_of_2(head_dim), TILE
+    box = [tile, 1, block_d]
+    in_pages = block_size % tile == 0
+    cached = TensorDescriptor.from_tensor(kv_layer.view(-1, kv_heads, head_dim), box) if in_pages else kv_layer
     prefill_kernel[(kv_heads, plan.tiles, plan.pieces)](
-        q, kv_layer[0], kv_layer[1], out, batch.query_starts, batch.context_lens, batch.block_tables,
+        turned, TensorDescriptor.from_tensor(turned, box), cached, blocks * block_size, out,
+        batch.query_starts, batch.context_lens, batch.block_tables,
         plan.partial, plan.log_sums, rows, plan.pieces, stride,
         head_dim**-0.5 * 1.4426950408889634, batch.block_tables.stride(0),
-        HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim), BLOCK_M=plan.block_m,
+        HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=block_d, BLOCK_M=plan.block_m,
         BLOCK_R=next_power_of_2(rows), TOKENS=plan.block_m // (q_heads // kv_heads), PAGE=block_size,
-        TILE=64 if plan.block_m == 128 else 32, DOT=compute_dtype(kv_layer.dtype),
-        num_warps=8 if plan.block_m == 128 else 4, num_stages=3 if head_dim <= 128 else 2,
+        TILE=tile, FROM="pages" if in_pages else "slots", DOT=compute_dtype(kv_layer.dtype),
+        STAGES=3 if head_dim <= 128 else 2, num_warps=8 if plan.block_m == 128 else 4,
     )  # fmt: skip
     if plan.pieces > 1:
-        block_e = min(1024, next_power_of_2(q_heads * head_dim))
-        merge_kernel[(len(q), triton.cdiv(q_heads * head_dim, block_e))](
+        block_e = min(512, next_power_of_2(q_heads * head_dim))
+        merge_kernel[(tokens, triton.cdiv(q_heads * head_dim, block_e))](
             out, plan.partial, plan.log_sums, batch.query_starts, batch.context_lens, rows, plan.pieces, stride,
             HQ=q_heads, D=head_dim, BLOCK_R=next_power_of_2(rows), BLOCK_E=block_e, num_warps=4,
         )  # fmt: skip

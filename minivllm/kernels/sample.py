@@ -5,7 +5,7 @@ one program per row, finds in those few numbers the chunk in which the cumulativ
 u is a hash of (seed, position), so a request draws the same token whatever its neighbours, its row or the batch size.
 
 Top-k, top-p and min-p all keep "the tokens whose logit is at least some threshold". A pass before finds it by bisection over the
-bits of a float: 32 halvings, each a count (top-k) or a sum of probabilities (top-p).
+bits of a logit: 16 or 32 halvings, each a count (top-k) or a sum of probabilities (top-p).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from minivllm.kernels.batch import SamplingTensors
 from minivllm.kernels.launch import next_power_of_2
 
 CHUNK = 4096
+ZERO_BITS = {torch.float32: 0, torch.bfloat16: 16, torch.float16: 13}  # at the end of a logit as float32
 
 
 @triton.jit
@@ -31,10 +32,9 @@ def uniform(seed, position):
 
 
 @triton.jit
-def scaled_logits(logits, ids, temperature, inside):
-    """Logits over temperature, float32; -inf outside the vocabulary. Greedy rows (temperature 0) stay as they are."""
-    scale = 1.0 / tl.where(temperature > 0, temperature, 1.0)
-    return tl.load(logits + ids, mask=inside, other=float("-inf")).to(tl.float32) * scale
+def inverse(temperature):
+    """1 / temperature; 1 for greedy rows (temperature 0)."""
+    return 1.0 / tl.where(temperature > 0, temperature, 1.0)
 
 
 @triton.jit
@@ -45,17 +45,17 @@ def chunk_kernel(
     """One program: one chunk of one row."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
-    temperature = tl.load(temperatures + row)
-    y = scaled_logits(logits + row.to(tl.int64) * stride, ids, temperature, ids < vocab)
-    top = tl.max(y, axis=0)
+    x = tl.load(logits + row.to(tl.int64) * stride + ids, mask=ids < vocab, other=float("-inf")).to(tl.float32)
+    top = tl.max(x, axis=0)
     at = row * chunks + chunk
     tl.store(largest + at, top)
+    temperature = tl.load(temperatures + row)
     if temperature == 0:
-        tl.store(where_largest + at, tl.min(tl.where(y == top, ids, vocab - 1), axis=0))
+        tl.store(where_largest + at, tl.min(tl.where(x == top, ids, vocab - 1), axis=0))
     else:
-        weight = tl.exp(y - tl.where(top == float("-inf"), 0.0, top))
+        weight = tl.exp((x - tl.where(top == float("-inf"), 0.0, top)) * inverse(temperature))
         if FILTERED:
-            weight = tl.where(y >= tl.load(thresholds + row), weight, 0.0)
+            weight = tl.where(x >= tl.load(thresholds + row), weight, 0.0)
         tl.store(mass + at, tl.sum(weight, axis=0))
 
 
@@ -74,84 +74,88 @@ def pick_kernel(
         best = tl.min(tl.where(tops == top, c, chunks - 1), axis=0)
         tl.store(tokens + row, tl.load(where_largest + row * chunks + best).to(tl.int64))
     else:
-        weights = tl.load(mass + row * chunks + c, mask=c < chunks, other=0.0) * tl.exp(tops - top)
+        scale = inverse(temperature)
+        weights = tl.load(mass + row * chunks + c, mask=c < chunks, other=0.0) * tl.exp((tops - top) * scale)
         reached = tl.cumsum(weights.to(tl.float64), axis=0)
         target = uniform(tl.load(seeds + row), tl.load(positions + row)) * tl.max(reached, axis=0)
         last = tl.max(tl.where(weights > 0, c, 0), axis=0)
         chunk = tl.min(tl.where((reached > target) & (weights > 0), c, last), axis=0)
         before = tl.sum(tl.where(c < chunk, weights.to(tl.float64), 0.0), axis=0)
-        chunk_top = tl.max(tl.where(c == chunk, tops, float("-inf")), axis=0)
 
         ids = chunk * CHUNK + tl.arange(0, CHUNK)
-        y = scaled_logits(logits + row.to(tl.int64) * stride, ids, temperature, ids < vocab)
-        weight = tl.exp(y - chunk_top)
+        x = tl.load(logits + row.to(tl.int64) * stride + ids, mask=ids < vocab, other=float("-inf")).to(tl.float32)
+        weight = tl.exp((x - top) * scale)
         if FILTERED:
-            weight = tl.where(y >= tl.load(thresholds + row), weight, 0.0)
-        rest = ((target - before) * tl.exp(top - chunk_top).to(tl.float64)).to(tl.float32)
+            weight = tl.where(x >= tl.load(thresholds + row), weight, 0.0)
         last_id = tl.max(tl.where(weight > 0, ids, 0), axis=0)
-        passed = (tl.cumsum(weight, axis=0) > rest) & (weight > 0)
+        passed = (tl.cumsum(weight, axis=0) > (target - before).to(tl.float32)) & (weight > 0)
         tl.store(tokens + row, tl.min(tl.where(passed, ids, last_id), axis=0).to(tl.int64))
 
 
 @triton.jit
-def ordered(x):
-    """Bits of a float32 as an int32 that compares like the float (and its own inverse, on the bits)."""
-    bits = x.to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-@triton.jit
 def threshold_kernel(
-    logits, temperatures, top_ks, top_ps, min_ps, thresholds, vocab, stride, BLOCK: tl.constexpr
+    logits, temperatures, top_ks, top_ps, min_ps, thresholds, vocab, stride, BLOCK: tl.constexpr, SHIFT: tl.constexpr
 ):  # fmt: skip
-    """One program: one row. The threshold is the largest value that still keeps enough tokens, or enough probability."""
+    """One program: one row. The threshold is the largest logit that still keeps enough tokens, or enough probability."""
     row = tl.program_id(0)
     k, p, min_p = tl.load(top_ks + row), tl.load(top_ps + row), tl.load(min_ps + row)
     temperature = tl.load(temperatures + row)
+    scale = inverse(temperature)
     logits += row.to(tl.int64) * stride
     lane = tl.arange(0, BLOCK)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     for start in range(0, vocab, BLOCK):
-        highest = tl.maximum(highest, scaled_logits(logits, start + lane, temperature, start + lane < vocab))
+        x = tl.load(logits + start + lane, mask=start + lane < vocab, other=float("-inf"))
+        highest = tl.maximum(highest, x.to(tl.float32))
     top = tl.max(highest, axis=0)
-    threshold = tl.full([], float("-inf"), tl.float32)
+    threshold = tl.full([], -3.0e38, tl.float32)
     if (k > 0) & (k < vocab):
-        threshold = bisect(logits, temperature, top, threshold, k.to(tl.float32), vocab, BLOCK, True)
+        threshold = bisect(logits, scale, top, threshold, k.to(tl.float32), vocab, BLOCK, SHIFT, True)
     if p < 1.0:
-        total = kept(logits, temperature, top, threshold, vocab, BLOCK, False)
-        threshold = tl.maximum(threshold, bisect(logits, temperature, top, threshold, p * total, vocab, BLOCK, False))
+        wanted = p * kept(logits, scale, top, threshold, vocab, BLOCK, False)
+        threshold = tl.maximum(threshold, bisect(logits, scale, top, threshold, wanted, vocab, BLOCK, SHIFT, False))
     if min_p > 0:
-        threshold = tl.maximum(threshold, top + tl.log(min_p))
+        threshold = tl.maximum(threshold, top + tl.log(min_p) / scale)
     tl.store(thresholds + row, tl.minimum(threshold, top))
 
 
 @triton.jit
-def kept(logits, temperature, top, threshold, vocab, BLOCK: tl.constexpr, COUNT: tl.constexpr):
-    """How many tokens (COUNT), or how much of exp(y - top), reach the threshold."""
+def kept(logits, scale, top, threshold, vocab, BLOCK: tl.constexpr, COUNT: tl.constexpr):
+    """How many tokens (COUNT), or how much of exp((x - top) * scale), reach the threshold."""
     lane = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, vocab, BLOCK):
-        y = scaled_logits(logits, start + lane, temperature, start + lane < vocab)
-        share = tl.full([BLOCK], 1.0, tl.float32) if COUNT else tl.exp(y - top)
-        total += tl.where((y >= threshold) & (start + lane < vocab), share, 0.0)
+        x = tl.load(logits + start + lane, mask=start + lane < vocab, other=float("-inf")).to(tl.float32)
+        total += tl.where(x >= threshold, 1.0 if COUNT else tl.exp((x - top) * scale), 0.0)
     return tl.sum(total, axis=0)
 
 
 @triton.jit
-def bisect(logits, temperature, top, floor, wanted, vocab, BLOCK: tl.constexpr, COUNT: tl.constexpr):
-    """The largest threshold that `wanted` tokens, or that much probability, reach."""
-    low, high = ordered(floor), ordered(top)  # low keeps enough (or is the floor); above high nothing is kept
-    while low < high:
+def bisect(
+    logits, scale, top, floor, wanted, vocab, BLOCK: tl.constexpr, SHIFT: tl.constexpr, COUNT: tl.constexpr
+):  # fmt: skip
+    """The largest threshold that `wanted` tokens, or that much probability, reach; searched between the floor and the top.
+
+    Keys are the bits of a float32, turned so that they compare like the float; the SHIFT lowest are 0 in any logit.
+    """
+    low, high = ordered(floor.to(tl.int32, bitcast=True)) >> SHIFT, ordered(top.to(tl.int32, bitcast=True)) >> SHIFT
+    while low < high:  # low keeps enough, or is the floor; above high not enough is kept
         middle = (low | high) - ((low ^ high) >> 1)  # rounded up, without overflow
-        value = (middle ^ ((middle >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-        enough = kept(logits, temperature, top, value, vocab, BLOCK, COUNT) >= wanted
+        threshold = ordered(middle << SHIFT).to(tl.float32, bitcast=True)
+        enough = kept(logits, scale, top, threshold, vocab, BLOCK, COUNT) >= wanted
         low = tl.where(enough, middle, low)
         high = tl.where(enough, high, middle - 1)
-    return (low ^ ((low >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return ordered(low << SHIFT).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def ordered(bits):
+    """Bits of a float32 -> an int32 that compares like it; its own inverse."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def sample(logits: Tensor, params: SamplingTensors) -> Tensor:
-    """`logits: [S, V]`, any float dtype -> token ids `[S]` int64 by `params` (temperature 0: the first of tied maxima).
+    """`logits: [S, V]`, float32, bfloat16 or float16 -> token ids `[S]` int64 by `params` (temperature 0: the first of tied maxima).
 
     Tokens tied with the last one that top-k or top-p keeps are kept too.
     """
@@ -168,7 +172,7 @@ def sample(logits: Tensor, params: SamplingTensors) -> Tensor:
         thresholds = torch.empty(rows, dtype=torch.float32, device=logits.device)
         threshold_kernel[(rows,)](
             logits, params.temperature, params.top_k, params.top_p, params.min_p, thresholds, vocab, logits.stride(0),
-            BLOCK=min(8192, next_power_of_2(vocab)), num_warps=16,
+            BLOCK=min(8192, next_power_of_2(vocab)), SHIFT=ZERO_BITS[logits.dtype], num_warps=16,
         )  # fmt: skip
     chunk_kernel[(rows, chunks)](
         logits, params.temperature, thresholds, stats[0], where_largest, stats[1], vocab, logits.stride(0), chunks,

@@ -39,7 +39,7 @@ def norm_and_rotate(heads, weight, inside, cos_sin, d, eps, D: tl.constexpr, NOR
 
 @triton.jit
 def store_kernel(
-    qkv, q_out, k_pool, v_pool, q_norm, k_norm, cos_sin, positions, slots, eps, qkv_stride,
+    qkv, turned, k_pool, v_pool, q_norm, k_norm, cos_sin, positions, slots, eps, qkv_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
     NORM: tl.constexpr, ROPE: tl.constexpr,
 ):  # fmt: skip
@@ -53,33 +53,32 @@ def store_kernel(
     base = qkv + token * qkv_stride + head * D
     weight = tl.where(is_q, q_norm, k_norm) if NORM else q_norm
     angles = cos_sin + tl.load(positions + token).to(tl.int64) * D if ROPE else cos_sin
-    turned = norm_and_rotate(base, weight, (is_q | is_k) & (d < D), angles, d, eps, D, NORM, ROPE)
-    tl.store(q_out + token * (HQ * D) + head * D + d, turned, mask=is_q & (d < D))
-    page_row = slot * (HKV * D)
+    value = norm_and_rotate(base, weight, (is_q | is_k) & (d < D), angles, d, eps, D, NORM, ROPE)
+    value = tl.where(is_v, tl.load(base + d, mask=is_v & (d < D), other=0.0).to(tl.float32), value)
+    tl.store(turned + (token * (HQ + 2 * HKV) + head) * D + d, value, mask=(is_q | is_k | is_v) & (d < D))
     written = d < tl.where(slot >= 0, D, 0)
-    tl.store(k_pool + page_row + (head - HQ) * D + d, turned, mask=is_k & written)
-    value = tl.load(base + d, mask=is_v & written, other=0.0)
-    tl.store(v_pool + page_row + (head - HQ - HKV) * D + d, value, mask=is_v & written)
+    tl.store(k_pool + (slot * HKV + head - HQ) * D + d, value, mask=is_k & written)
+    tl.store(v_pool + (slot * HKV + head - HQ - HKV) * D + d, value, mask=is_v & written)
 
 
 def store(
     qkv: Tensor, kv_layer: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float,
     cos_sin: Tensor | None, positions: Tensor, slots: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Norm and rotate q and k, write k and v through `slots: [T] int64` (-1 = nowhere), return q.
+    """Norm and rotate q and k, write k and v through `slots: [T] int64` (-1 = nowhere), return q, k and v as they are attended to.
 
     `qkv: [T, (Hq + 2 * Hkv) * D]`; `kv_layer: [2, num_blocks, block_size, Hkv, D]`, updated in place; `q_norm, k_norm: [D]`;
-    `cos_sin: [max_position, D]` float32; `positions: [T]` int32 -> q `[T, Hq * D]`.
+    `cos_sin: [max_position, D]` float32; `positions: [T]` int32 -> `[T, Hq + 2 * Hkv, D]`.
     """
     kv_heads, head_dim = kv_layer.shape[-2:]
     tokens, heads = len(qkv), qkv.shape[1] // head_dim
-    q = torch.empty(tokens, (heads - 2 * kv_heads) * head_dim, dtype=qkv.dtype, device=qkv.device)
+    turned = torch.empty(tokens, heads, head_dim, dtype=qkv.dtype, device=qkv.device)
     block_h = min(8 if tokens >= 64 else 2, next_power_of_2(heads))
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     store_kernel[(tokens, triton.cdiv(heads, block_h))](
-        qkv, q, kv_layer[0], kv_layer[1], q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
+        qkv, turned, kv_layer[0], kv_layer[1], q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
         positions, slots, eps, qkv.stride(0),
         HQ=heads - 2 * kv_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim), BLOCK_H=block_h,
         NORM=norm, ROPE=rope, num_warps=max(1, block_h // 2),
     )  # fmt: skip
-    return q
+    return turned

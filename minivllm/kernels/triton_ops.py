@@ -54,8 +54,8 @@ class TritonOps:
         cos_sin = None if rope is None else rope.cos_sin
         out = torch.empty(len(qkv), q_heads * head_dim, dtype=qkv.dtype, device=qkv.device)
         if self._prefill is not None:
-            q = store(qkv, kv_layer, q_norm, k_norm, eps, cos_sin, batch.positions, batch.slots)
-            paged_prefill(q, kv_layer, batch, self._prefill, out)
+            turned = store(qkv, kv_layer, q_norm, k_norm, eps, cos_sin, batch.positions, batch.slots)
+            paged_prefill(turned, kv_layer, batch, self._prefill, out)
         if self._decode is not None:
             paged_decode(qkv, kv_layer, q_norm, k_norm, eps, cos_sin, batch, self._decode, out)
         return out

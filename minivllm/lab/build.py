@@ -108,17 +108,11 @@ def main(arguments: list[str] | None = None, course: Path = Path("course")) -> i
     """Build or check the named notebooks below `course`; returns 0, or 1 when one fails or differs."""
     parser = argparse.ArgumentParser(prog="python -m minivllm.lab.build", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help='"03" or "03_block_tables"; default: all')
-    parser.add_argument(
-        "--check", action="store_true", help="compare with the notebooks on disk, write nothing"
-    )
+    parser.add_argument("--check", action="store_true", help="compare with the notebooks on disk, write nothing")
     parser.add_argument("--no-run", action="store_true", help="do not run the cells, and leave outputs out")
     options = parser.parse_args(arguments)
     sources = sorted((course / "src").glob("[0-9][0-9]_*.py"))
-    chosen = [
-        one
-        for one in sources
-        if not options.names or one.stem in options.names or one.stem[:2] in options.names
-    ]
+    chosen = [one for one in sources if not options.names or one.stem in options.names or one.stem[:2] in options.names]
     if not chosen:
         parser.error(f"no source in {course / 'src'} is called {' or '.join(options.names) or 'NN_name.py'}")
     failed = False

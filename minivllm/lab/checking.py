@@ -30,6 +30,7 @@ def progress(chapter: str | None = None) -> None:
     """Print the course so far, a line per chapter: exercises (✓ or ○), predictions made, hints used.
 
     With `chapter` ("03") only that one, so that a chapter's output does not depend on the others.
+    Raises ValueError for a chapter that has neither exercises nor predictions.
     """
     known = record.load()
     by_chapter: dict[str, list[str]] = {}

@@ -12,7 +12,7 @@ from minivllm.runtime.ticket import Runner, StepResult
 
 @dataclass(frozen=True)
 class TimeModel:
-    """Seconds of a step: `step` once, `row` per request in it, `prefill` per prompt token, `context` per token attended to.
+    """Seconds of a step: `step` once, `row` per request, `prefill` per prompt token, `context` per token attended to.
 
     The defaults are an 8B model in 16 bit on one H200, from its data sheet: 16 GB of weights at 4.5 TB/s and half a
     millisecond of launches; 2 x 8e9 operations per prompt token at 600 TFLOP/s; 128 KB of K/V per token of context.

@@ -64,13 +64,9 @@ def exercise(name: str, hints: Sequence[str]) -> Callable[[Checker], Checker]:
     Raises ValueError for a name without chapter, or for other than three hints.
     """
     if not re.fullmatch(r"\d\d\.\w+", name):
-        raise ValueError(
-            f"exercise name is {name!r}; allowed: two digits of the chapter, a dot, a word: '03.slot'"
-        )
+        raise ValueError(f"exercise name is {name!r}; allowed: two digits of the chapter, a dot, a word: '03.slot'")
     if len(hints) != 3:
-        raise ValueError(
-            f"exercise {name} has {len(hints)} hints; allowed: three, from gentle to nearly the answer"
-        )
+        raise ValueError(f"exercise {name} has {len(hints)} hints; allowed: three, from gentle to nearly the answer")
 
     def register(checker: Checker) -> Checker:
         _exercises[name] = Exercise(name, (hints[0], hints[1], hints[2]), checker)

@@ -23,9 +23,7 @@ class Prediction(widgets.VBox):
     Shown without a kernel (on GitHub, or in a notebook just opened) it is the question as plain text.
     """
 
-    def __init__(
-        self, key: str, question: str, choices: Sequence[str], unit: str, default: Answer | None
-    ) -> None:
+    def __init__(self, key: str, question: str, choices: Sequence[str], unit: str, default: Answer | None) -> None:
         self.key, self.question, self.choices, self.unit = key, question, tuple(choices), unit
         self.note = widgets.HTML()
         title = widgets.HTML(f"<b>Predict</b> · {html.escape(question)}")
@@ -53,7 +51,9 @@ class Prediction(widgets.VBox):
         return widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap"))
 
     def _number(self, default: Answer | None) -> widgets.Widget:
-        field = widgets.Text(value="" if default is None else show(default), placeholder="a number")
+        field = widgets.Text(
+            value="" if default is None else show(default), placeholder="a number", tooltip=self.question
+        )
         field.continuous_update = False  # Enter, or leaving the field, is enough
         field.layout.width = "9em"
         keep = widgets.Button(description="Keep it", layout=widgets.Layout(width="auto"))
@@ -78,9 +78,7 @@ class Prediction(widgets.VBox):
         field = " / ".join(self.choices) or f"____ {self.unit}".rstrip()
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = f"Predict · {self.question}  [ {field} ]"
-        bundle["text/html"] = (
-            f"<b>Predict</b> · {html.escape(self.question)} <code>[ {html.escape(field)} ]</code>"
-        )
+        bundle["text/html"] = f"<b>Predict</b> · {html.escape(self.question)} <code>[ {html.escape(field)} ]</code>"
         return bundle
 
 
@@ -96,9 +94,7 @@ def predict(
     `key` names it for `reveal`, chapter first: "03.use". Raises ValueError for lone or repeated choices.
     """
     if choices is not None and (len(choices) < 2 or len(set(choices)) < len(choices)):
-        raise ValueError(
-            f"choices are {list(choices)}; allowed: two or more different texts, or None for a number"
-        )
+        raise ValueError(f"choices are {list(choices)}; allowed: two or more different texts, or None for a number")
     return Prediction(key, question, choices or (), unit, default)
 
 

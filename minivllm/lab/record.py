@@ -65,8 +65,6 @@ def _set_aside(path: Path) -> None:
     aside = path.with_suffix(".json.damaged")
     try:
         path.replace(aside)
-        print(
-            f"{path.name} could not be read; it is now {aside.name}, and a new one was begun", file=sys.stderr
-        )
+        print(f"{path.name} could not be read; it is now {aside.name}, and a new one was begun", file=sys.stderr)
     except OSError:
         pass

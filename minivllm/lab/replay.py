@@ -18,7 +18,7 @@ from minivllm.runtime.sim import SimRunner
 def serve(
     config: EngineConfig, calls: Iterable[Call], *, time: TimeModel | None = None, policy: Policy | None = None
 ) -> tuple[Metrics, Recorder]:
-    """Simulate a server with `config` under `calls` to the end: its metrics, in simulated seconds, and its recording."""
+    """Simulate a server with `config` under `calls` to the end: metrics, in simulated seconds, and recording."""
     blocks = config.num_blocks
     if blocks is None:
         raise ValueError("a simulated server needs a pool: give num_blocks in its EngineConfig")

@@ -1,59 +1,75 @@
-"""Instruments that look at numbers: the first non-finite value and the first inexact one, and a pool full of NaN.
+"""Instruments that look at numbers: where a value first stops being finite, or exact; and a pool full of NaN.
 
-They stand between one decoder and its operations (`engine.runner.decoder.ops`), and touch no other engine.
+A stethoscope stands between one decoder and its operations and touches no other engine.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from minivllm.core.plan import Plan
 from minivllm.engine import Engine
 from minivllm.kernels.reference import ReferenceOps
 
 
-class WatchedOps:
-    """Passes every operation on to `ops`, and looks at what comes back.
+class Stethoscope:
+    """Listens to every attention of an engine with a model, until `remove()`.
 
-    `bad`: the first non-finite output, in words. `inexact`: the first attention that differs from a float32 reference by
-    more than `tolerance` of the largest value. The reference attends again over the same pages, so this is slow.
+    `nan`: the first layer and request whose output is not finite. `inexact`: the first ones that differ from float32
+    arithmetic over the same pages by more than `tolerance` of the largest value. Every attention is computed twice.
     """
 
-    def __init__(self, ops: Any, rows: Callable[[], list[str]], tolerance: float = 0.02) -> None:
-        self.ops, self.rows, self.tolerance = ops, rows, tolerance
-        self.bad: list[str] = []
+    def __init__(self, engine: Engine, tolerance: float = 0.02) -> None:
+        self.nan: list[str] = []
         self.inexact: list[str] = []
+        self.tolerance = tolerance
+        self._runner = cast(Any, engine.runner)
+        self._decoder = self._runner.decoder
+        self._ops, self._launch = self._decoder.ops, self._runner.launch
+        self._rows: list[str] = []
         self._layer = 0
+        self._decoder.ops = self
+        self._runner.launch = self.launch
 
-    def __getattr__(self, name: str) -> Any:
-        operation = getattr(self.ops, name)
-        if not callable(operation):
-            return operation
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            out = operation(*args, **kwargs)
-            values = out[0] if isinstance(out, tuple) else out
-            if not self.bad and values.is_floating_point() and not bool(values.isfinite().all()):
-                self.bad.append(f"first non-finite value: {name}, after layer {self._layer - 1}")
-            return out
-
-        return watched
+    def launch(self, plan: Plan) -> Any:
+        """Note who is in the step, then start it."""
+        self._rows, self._layer = [row.request_id for row in plan.rows], 0
+        return self._launch(plan)
 
     def attention(self, qkv: Tensor, kv_layer: Tensor, *rest: Any) -> Tensor:
-        """Attention `[T, Hq * D]`, compared row by row."""
-        batch = rest[-1]
-        layer = self._layer % self.layers if (self.layers := getattr(self, "layers", 1)) else 0
-        out: Tensor = self.ops.attention(qkv, kv_layer, *rest)
+        """`[T, Hq * D]` as the engine computes it; each request's part is looked at."""
+        out: Tensor = self._ops.attention(qkv, kv_layer, *rest)
         right = ReferenceOps().attention(qkv.float(), kv_layer.float(), *rest)
+        batch = rest[-1]
         starts = batch.query_starts.tolist()
-        for row, name in enumerate(self.rows()):
+        for row, name in enumerate(self._rows):
+            where = f"attention of layer {self._layer}, request {name}, {int(batch.context_lens[row])} tokens"
             mine, theirs = out[starts[row] : starts[row + 1]].float(), right[starts[row] : starts[row + 1]]
-            if not self.bad and not bool(mine.isfinite().all()):
-                self.bad.append(f"first non-finite value: attention of layer {layer}, request {name}")
-            error = float((mine - theirs).abs().max() / theirs.abs().max().clamp_min(1e-6))
-            if not self.inexact and error > self.tolerance:
-                length = int(batch.context_lens[row])
-                self.inexact.append(f"attention of layer {layer}, request {name}: off by {error:.1%} at {length} tokens")
+            error = float((mine - theirs).abs().max() / theirs.abs().max())
+            if not bool(mine.isfinite().all()):
+                self.nan = self.nan or [f"first non-finite value: {where}"]
+            elif error > self.tolerance:
+                self.inexact = self.inexact or [f"first inexact value: {where}, off by {error:.1%}"]
         self._layer += 1
         return out
+
+    def remove(self) -> None:
+        """Give the engine its own operations back."""
+        self._decoder.ops, self._runner.launch = self._ops, self._launch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ops, name)
+
+
+@torch.inference_mode()
+def poison(engine: Engine, blocks: list[int] | None = None) -> None:
+    """Fill every slot that holds no K/V with NaN, in `blocks` or everywhere, so that whoever reads one shows it.
+
+    Memory that was never written can hold anything; NaN is the anything that cannot be overlooked. Call it between
+    ticks.
+    """
+    pool: Tensor = engine.runner.kv  # type: ignore[attr-defined]
+    for view in engine.snapshot().blocks:
+        if blocks is None or view.id in blocks:
+            pool[:, :, view.id, view.filled :] = torch.nan

@@ -1,8 +1,8 @@
-"""Traffic to try an engine with: who comes when, with which prompt, wanting how many tokens. Made from a seed, kept as JSONL.
+"""Traffic to try an engine with: who comes when, with which prompt, for how many tokens; made from a seed.
 
-A prompt is a list of runs of text, `("system", 512)`; equal names and lengths are equal tokens, so that a shared system
-prompt is visible in the file. A turn of a conversation names the turn before it: its prompt begins with that one's prompt
-and answer, and it arrives `at` seconds after that answer.
+A prompt is a list of runs of text, `("system", 512)`; runs of the same name begin with the same tokens, so that a
+shared system prompt can be seen in the file. A turn of a conversation names the turn before it: its prompt begins
+with that one's prompt and answer, and it arrives `at` seconds after the answer.
 """
 
 import json
@@ -72,12 +72,15 @@ def agent(seed: int = 0, sessions: int = 8, rate: float = 0.5) -> list[Call]:
     return calls
 
 
-def batch(seed: int = 0, requests: int = 64) -> list[Call]:
-    """Everything at once: documents of very different lengths, no two alike, short answers."""
+def batch(seed: int = 0, documents: int = 12, questions: int = 6) -> list[Call]:
+    """Everything at once: some questions about each of several documents, in no order, short answers."""
     rng = random.Random(seed)
+    sizes = [length(rng, 500, 0.6, 64, 1400) for _ in range(documents)]
+    asked = [(d, q) for d in range(documents) for q in range(questions)]
+    rng.shuffle(asked)
     return [
-        Call(f"batch{i}", 0.0, ((f"document {i} {seed}", length(rng, 400, 0.8, 32, 1500)),), rng.randint(16, 64))
-        for i in range(requests)
+        Call(f"batch{d}.{q}", 0.0, ((f"document {d} {seed}", sizes[d]), (f"question {d}.{q}", 12)), rng.randint(8, 48))
+        for d, q in asked
     ]
 
 
@@ -123,6 +126,6 @@ def load(path: str | Path) -> list[Call]:
 
 
 def length(rng: random.Random, mean: float, spread: float, low: int, high: int) -> int:
-    """A log-normal length: `mean`, standard deviation `spread` x mean, cut to low … high (which moves the mean a little)."""
+    """A log-normal length of `mean` and standard deviation `spread` × `mean`, cut to `low` … `high`."""
     sigma = math.sqrt(math.log(1 + spread * spread))
     return min(high, max(low, round(rng.lognormvariate(math.log(mean) - sigma * sigma / 2, sigma))))

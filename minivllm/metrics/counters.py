@@ -26,8 +26,8 @@ class _Timing:
 class Metrics:
     """Counts from the moment it is made: `print(metrics)` is one small table, `prometheus()` the same for a scraper.
 
-    `clock` gives seconds, for engines whose time is simulated. A resumed request asks the prefix cache nothing: to find
-    its own blocks again saves no work. `detach()` stops the counting.
+    `clock` gives seconds, for engines whose time is simulated. A resumed request asks the prefix cache nothing: to
+    find its own blocks again saves no work. `detach()` stops the counting.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -47,7 +47,8 @@ class Metrics:
         self.steps: list[Use] = []
         self.prompt_tokens = self.generation_tokens = self.computed_tokens = 0
         self.queried = self.hits = self.evictions = 0
-        self.preemptions = self.lost_tokens = self.holes_refused = 0
+        self.preemptions = self.lost_tokens = 0
+        self.refused: Counter[str] = Counter()  # ticks in which the next in line had to wait, by reason
         self.finished: Counter[str] = Counter()
         self.ttft: list[tuple[int, float]] = []  # ticks and seconds from arrival to first token
         self.tpot: list[tuple[float, float]] = []  # ticks and seconds per further token, of finished requests
@@ -134,7 +135,7 @@ class Metrics:
             self.hits += event.cached
 
     def _on_wait(self, event: ev.Wait) -> None:
-        self.holes_refused += event.reason == "hole"
+        self.refused[event.reason] += 1
 
     def _on_evict(self, event: ev.Evict) -> None:
         self.evictions += 1

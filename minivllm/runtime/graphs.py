@@ -48,10 +48,14 @@ class Shape:
         return self.rows == self.tokens
 
 
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+"""Turns a step into a function that repeats it."""
+
+
 class StepGraph:
     """One captured step. `load` says who takes part, `replay` runs it and returns the sampled tokens `[rows]` int64."""
 
-    def __init__(self, shape: Shape, decoder: Decoder, kv: Tensor, state: RequestState, vocab_size: int, pool: tuple[int, int]) -> None:
+    def __init__(self, shape: Shape, decoder: Decoder, kv: Tensor, state: RequestState, vocab_size: int, capture: Capture) -> None:
         self.shape = shape
         self.cohort = -1  # whose plan is loaded
         self._state = state
@@ -89,7 +93,8 @@ class StepGraph:
             append_tokens(self._sampled, samplers, state.tokens, state.lengths)
 
         self.load((), -1)
-        self._graph = _capture(step, pool)
+        self._step = step  # keeps the buffers alive whose addresses the graph has recorded
+        self._replay = capture(step)
 
     def load(self, rows: tuple[Row, ...], cohort: int) -> None:
         """Tell the graph who takes part: one small copy to the device."""
@@ -100,7 +105,7 @@ class StepGraph:
 
     def replay(self) -> Tensor:
         """Run the step; returns the buffer of sampled tokens, which the next replay overwrites."""
-        self._graph.replay()
+        self._replay()
         return self._sampled
 
 
@@ -134,25 +139,32 @@ def _fill(packed: np.ndarray, shape: Shape, rows: tuple[Row, ...], state: Reques
     query_starts[n + 1 :] = shape.tokens  # the first padding row takes all tokens left over
 
 
-def _capture(step: Callable[[], None], pool: tuple[int, int]) -> torch.cuda.CUDAGraph:
-    """Run once, so that every kernel is compiled, then record."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        step()
-    return graph
+def cuda_capture() -> Capture:
+    """Records a step as a CUDA graph; all graphs of one such function share a memory pool, as they never run at once."""
+    pool = torch.cuda.graph_pool_handle()
+
+    def capture(step: Callable[[], None]) -> Callable[[], None]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            step()  # once as it is, so that every kernel is compiled
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            step()
+        return graph.replay
+
+    return capture
 
 
 class Graphs:
-    """All graphs of a runner, by shape; they share one memory pool, since they never run at the same time."""
+    """All graphs of a runner, by shape."""
 
-    def __init__(self, decoder: Decoder, kv: Tensor, state: RequestState, vocab_size: int, max_num_seqs: int) -> None:
-        self._parts = (decoder, kv, state, vocab_size, torch.cuda.graph_pool_handle())
+    def __init__(
+        self, decoder: Decoder, kv: Tensor, state: RequestState, vocab_size: int, max_num_seqs: int, capture: Capture
+    ) -> None:
+        self._parts = (decoder, kv, state, vocab_size, capture)
         self._sizes = decode_sizes(max_num_seqs)
         self._graphs: dict[Shape, StepGraph] = {}
         for size in reversed(self._sizes):  # largest first: the others fit into its memory
@@ -175,6 +187,5 @@ class Graphs:
 
     def _get(self, shape: Shape) -> StepGraph:
         if shape not in self._graphs:
-            decoder, kv, state, vocab_size, pool = self._parts
-            self._graphs[shape] = StepGraph(shape, decoder, kv, state, vocab_size, pool)
+            self._graphs[shape] = StepGraph(shape, *self._parts)
         return self._graphs[shape]

@@ -50,7 +50,7 @@ class ModelRunner:
         self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self._budget(config))
         self.resize(self.num_blocks, config.block_size)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def resize(self, num_blocks: int, block_size: int) -> None:
         """A new, empty pool; every request's state is dropped, and the graphs over the old pool with it."""
         self.graphs = self.kv = self.state = None  # the old ones go before the new ones come
@@ -58,11 +58,12 @@ class ModelRunner:
         self.kv = kv_store.allocate(self.spec, num_blocks, block_size, self.dtype, self.device)
         self.state = RequestState(self.max_num_seqs, self.max_model_len, block_size, self.device)
         if self.captures:
-            from minivllm.runtime.graphs import Graphs  # needs Triton
+            from minivllm.runtime.graphs import Graphs, cuda_capture  # needs Triton
 
-            self.graphs = Graphs(self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
+            parts = (self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
+            self.graphs = Graphs(*parts, cuda_capture())
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _budget(self, config: EngineConfig) -> int:
         """Bytes the pool may take: told on a CPU, on a GPU what a largest step leaves of our share of the card."""
         if self.device.type != "cuda":

@@ -1,4 +1,4 @@
-"""The engine without a model: a K/V slot stores (token, position), and the next token is a hash of all that is *read back*.
+"""The engine without a model: a K/V slot stores (token, position); the next token is a hash of all that is *read back*.
 
 Real scheduler, real block tables, real slots: only the arithmetic is missing. Since a token depends on everything read
 through the table, a wrong table, a stale block or sharing before the content exists shows up as wrong text, or as a

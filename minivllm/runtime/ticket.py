@@ -8,7 +8,7 @@ from minivllm.core.plan import Plan
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """One position's log-probabilities: of the token that stands there, its rank (1 = likeliest), and of the top ones."""
+    """One position's log-probabilities: of the token that stands there, with its rank (1 = likeliest), and of the top."""
 
     token: int
     logprob: float
@@ -32,8 +32,17 @@ class Runner(Protocol):
     asynchronous: bool
     vocab_size: int
 
-    def launch(self, plan: Plan) -> Any: ...
-    def ready(self, ticket: Any) -> bool: ...
-    def wait(self, ticket: Any) -> StepResult: ...
-    def resize(self, num_blocks: int, block_size: int) -> None: ...
-    def close(self) -> None: ...
+    def launch(self, plan: Plan) -> Any:
+        """Start a step and return its ticket."""
+
+    def ready(self, ticket: Any) -> bool:
+        """Whether `wait` would return at once."""
+
+    def wait(self, ticket: Any) -> StepResult:
+        """The results of a launched step."""
+
+    def resize(self, num_blocks: int, block_size: int) -> None:
+        """A new, empty pool; what is known of requests is dropped."""
+
+    def close(self) -> None:
+        """Let go of all memory."""

@@ -14,7 +14,7 @@ export function createBigPool(ctx) {
   const legend = h("div", { class: "legend", "aria-hidden": "true" });
   const root = h("section", { class: "pool", "aria-label": "Pool" }, h("div", { class: "poolhead" }, top, h("span", { class: "lab" }, "order", seg)), field, legend);
   const low = h("section", { class: "lenses", "aria-label": "Lens" }, h("h2", { class: "lenshead" }, "Lens", h("span", { class: "q" }, "the framed 7 × 3 blocks in full; it follows the pointer and the arrow keys")), lens);
-  let order = [], by = "id", grid = null, cells = new Map(), corner = 0;
+  let order = [], by = "id", grid = null, cells = new Map(), corner = 0, shown = "";
 
   function choose(id) { by = id; [...seg.children].forEach((b, i) => b.setAttribute("aria-checked", String(orders[i][0] === id))); update(); }
 
@@ -76,9 +76,13 @@ export function createBigPool(ctx) {
     corner = row * columns + col;
     frame.hidden = false;
     Object.assign(frame.style, { left: `${col * pitch - 3}px`, top: `${row * pitch - 3}px`, width: `${LENS[0] * pitch + 3}px`, height: `${LENS[1] * pitch + 3}px` });
-    const shown = [];
-    for (let r = 0; r < LENS[1]; r++) shown.push(h("div", { role: "row" }, Array.from({ length: LENS[0] }, (_, k) => order[corner + r * columns + k]).filter((b) => b !== undefined).map(cellOf)));
-    lens.replaceChildren(...shown);
+    const blocks = Array.from({ length: LENS[1] }, (_, r) => order.slice(corner + r * columns, corner + r * columns + LENS[0]));
+    const drawn = blocks.map((row) => row.map(cellOf));
+    if (shown === String(blocks) && lens.children.length) return;  // the same cells: keep the focus where it is
+    shown = String(blocks);
+    const focused = lens.contains(document.activeElement) ? Number(document.activeElement.dataset.block) : null;
+    lens.replaceChildren(...drawn.map((row) => h("div", { role: "row" }, row)));
+    if (focused !== null) cells.get(ctx.cursor)?.focus({ preventScroll: true });
   }
 
   function cellOf(b) {
@@ -104,7 +108,7 @@ export function createBigPool(ctx) {
     const n = counts(ctx);
     fill(top, makeup(ctx, n)[0]);
     order = arrange();
-    if (cells.size > 200) cells = new Map();
+    if (cells.size > 2000) { cells = new Map(); shown = ""; }
     draw(); drawLegend();
     lens.setAttribute("aria-label", `Pool, ${ctx.state.blocks} blocks, ${n.used} in use, ${n.cached} cached, ${n.free} free`);
     moveLens(Math.max(0, order.indexOf(ctx.cursor)));

@@ -62,7 +62,7 @@ export function percents(parts) {
 }
 
 // the page's theme: JupyterLab, VS Code and Colab each say it in their own way
-export function followTheme(root) {
+export function followTheme(root, changed = () => {}) {
   const read = () => {
     const { dataset, classList } = document.body, html = document.documentElement;
     const said = dataset.jpThemeLight ?? (classList.contains("vscode-dark") ? "false" : classList.contains("vscode-light") ? "true" : null);
@@ -70,7 +70,7 @@ export function followTheme(root) {
     root.dataset.theme = dark ? "dark" : "light";
   };
   read();
-  const observer = new MutationObserver(read);
+  const observer = new MutationObserver(() => { const before = root.dataset.theme; read(); if (before !== root.dataset.theme) changed(); });
   observer.observe(document.body, { attributes: true });
   observer.observe(document.documentElement, { attributes: true });
   return () => observer.disconnect();

@@ -1,7 +1,8 @@
 // The engine view: receives the trace once, then steps, plays and scrubs on its own; asks Python only at the live edge.
-import { fill, followTheme, glyph, h } from "./dom.js";
+import { fill, glyph, h } from "./dom.js";
 import { sentence } from "./block.js";
 import { nowOf } from "./now.js";
+import { Player, mount } from "./player.js";
 import { Trace } from "./trace.js";
 import { createPool } from "./pool.js";
 import { createBigPool } from "./big_pool.js";
@@ -9,7 +10,7 @@ import { createRequests } from "./requests.js";
 import { createBudget, createLog } from "./log.js";
 import { createLife } from "./life.js";
 import { createTimeline } from "./timeline.js";
-import { createEdits, createPlayback } from "./controls.js";
+import { ENGINE_JUMPS, ENGINE_KEYS, createEdits, createPlayback } from "./controls.js";
 import { createLinks } from "./links.js";
 
 const MANY = 6, WIDE = 64, BIG = 1000;
@@ -31,27 +32,23 @@ function traceOf(model) {
   return trace;
 }
 
-class View {
+class View extends Player {
   constructor(model, root) {
-    Object.assign(this, { model, root, trace: traceOf(model), uid: `mv${++serial}-`, cursor: 0, focused: null, pinned: null, ringed: [], selected: null, hint: "", playing: false, speed: 900, waiting: 0 });
-    this.at = this.recorded(model.get("playhead"));
+    super(model, root, traceOf(model));
+    Object.assign(this, { uid: `mv${++serial}-`, cursor: 0, focused: null, pinned: null, ringed: [], selected: null });
     this.name = model.get("trace").engine;
     this.simulated = this.name.endsWith("simulation");
     this.build();
   }
 
-  // the index of an engine tick in the recording
-  recorded(tick) { return Math.max(this.trace.low, Math.min(this.trace.edge, tick - this.trace.offset)); }
-
   build() {
     const ctx = this;
     this.read();
-    this.edits = createEdits(ctx); this.playback = createPlayback(ctx); this.requests = createRequests(ctx); this.log = createLog(ctx);
+    this.edits = createEdits(ctx); this.playback = createPlayback(ctx, ENGINE_JUMPS, ENGINE_KEYS); this.requests = createRequests(ctx); this.log = createLog(ctx);
     this.budget = createBudget(ctx); this.life = createLife(ctx); this.timeline = createTimeline(ctx);
     this.small = createPool(ctx); this.big = createBigPool(ctx);
     this.headline = h("div", { class: "t" }); this.say = h("span", { class: "say", "aria-hidden": "true" });
     this.spoken = h("output", { class: "hidden spoken", "aria-live": "polite" });
-    this.alarm = h("div", { class: "alarm", role: "alert", hidden: true }); this.notice = h("div", { class: "notice", role: "status", hidden: true });
     this.poolBox = h("div", { class: "c2" }); this.lowBox = h("div", { class: "c4" }); this.legend = h("div", { class: "legend", "aria-hidden": "true" });
     this.side = h("div", { class: "c3" });
     this.cols = h("div", { class: "cols" }, h("div", { class: "c1" }, this.requests.root), this.poolBox, this.lowBox, this.side);
@@ -129,68 +126,12 @@ class View {
       corner("take", "taken"), corner("evict", "old content evicted"), corner("hit", "hit"), corner("release", "released"));
   }
 
-  soon() { this.frame ||= requestAnimationFrame(() => { this.frame = 0; if (this.root.isConnected) this.render(); }); }
-
-  // ---- moving through time
-
-  go(tick) {
-    const to = Math.max(this.trace.low, Math.min(this.trace.edge, tick));
-    this.hint = "";
-    if (to !== this.at) { this.at = to; this.tell(); }
-    this.soon();
-  }
-
-  tell() { this.model.set("playhead", this.at + this.trace.offset); this.model.save_changes(); }
-  back() { this.pause(); this.go(this.at - 1); }
-
-  // behind the edge the browser moves alone; at the edge Python runs one more tick
-  step() {
-    if (this.at < this.trace.edge) this.go(this.at + 1);
-    else if (!this.asked) { this.asked = true; this.ask({ type: "goto", tick: this.trace.edge + this.trace.offset + 1 }); }
-  }
-
-  jump(kind, direction) {
-    const found = this.trace.next(kind, this.at, direction), name = { hit: "hit", evict: "eviction", preempt: "preemption" }[kind];
-    this.pause();
-    if (found === null) { this.hint = `no ${direction > 0 ? "later" : "earlier"} ${name} so far`; this.soon(); } else this.go(found);
-  }
-
-  togglePlay() { if (this.playing) this.pause(); else { this.playing = true; this.hint = ""; this.beat(); this.soon(); } }
-  pause() { clearTimeout(this.timer); if (this.playing) { this.playing = false; this.soon(); } }
-  setSpeed(ms) { this.speed = ms; this.root.classList.toggle("fast", ms < 300); if (this.playing) { clearTimeout(this.timer); this.beat(); } this.soon(); }
-
-  beat() {
-    this.timer = setTimeout(() => { if (!this.playing || !this.root.isConnected) return; this.step(); this.beat(); }, this.at === this.trace.low ? 200 : this.speed);
-  }
-
   // ---- asking Python
-
-  ask(message) { if (!this.model.get("disabled")) { this.waiting += 1; this.model.send(message); } }
 
   set(name, value) {
     if (this.at < this.trace.edge) this.hint = "applied at the live edge";
     this.pause();
     this.ask({ type: "set", name, value });
-  }
-
-  heard(message) {
-    if (message.type === "done") {
-      this.asked = false; this.waiting -= 1;
-      if (message.idle && message.of === "goto" && this.at === this.trace.edge) { this.pause(); this.hint = "all done: add a request to go on"; }
-    }
-    this.at = Math.min(this.at, this.trace.edge);
-    this.soon();
-  }
-
-  status() {
-    const error = this.model.get("error"), notice = this.model.get("notice");
-    this.alarm.hidden = !error;
-    fill(this.alarm, error, error && h("span", { class: "mid" }, " The engine is as it was; you can go on."));
-    this.notice.hidden = !notice;
-    this.notice.textContent = notice;
-    this.root.classList.toggle("stale", this.model.get("disabled"));
-    this.root.inert = this.model.get("disabled");
-    if (error || notice) this.pause();
   }
 
   // ---- pointing at blocks
@@ -208,29 +149,13 @@ class View {
     root.addEventListener("focusout", (e) => { if (blockOf(e) !== null) this.point(null); });
     root.addEventListener("click", (e) => { const b = blockOf(e); if (b !== null) this.pin(b); });
     root.addEventListener("keydown", (e) => this.key(e));
-    const message = (m) => this.heard(m), moved = () => { const t = this.recorded(model.get("playhead")); if (t !== this.at) { this.at = t; this.soon(); } }, status = () => this.status();
-    model.on("msg:custom", message); model.on("change:playhead", moved);
-    for (const name of ["error", "notice", "disabled"]) model.on(`change:${name}`, status);
-    const resize = new ResizeObserver(() => this.soon());
-    resize.observe(root);
-    const unfollow = followTheme(root);
-    document.fonts?.ready.then(() => this.soon());
-    this.stop = () => {
-      this.pause(); resize.disconnect(); unfollow();
-      model.off("msg:custom", message); model.off("change:playhead", moved);
-      for (const name of ["error", "notice", "disabled"]) model.off(`change:${name}`, status);
-    };
-    this.status();
+    this.follow();
   }
 
   key(e) {
-    if (e.target.matches("input, textarea, select") || e.ctrlKey || e.metaKey || e.altKey) return;
-    const inPool = e.target.closest(".grid, .lens"), onButton = e.target.closest("button"), radio = e.target.closest("[role=radiogroup]");
+    if (this.foreign(e)) return;
+    const inPool = e.target.closest(".grid, .lens");
     const act = () => { e.preventDefault(); e.stopPropagation(); };
-    if (radio && /^Arrow/.test(e.key)) {
-      const all = [...radio.querySelectorAll("button")], to = all[all.indexOf(e.target) + (e.key === "ArrowRight" || e.key === "ArrowDown" ? 1 : -1)];
-      act(); to?.focus(); return;
-    }
     if (inPool) {
       const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.pool.columns, ArrowDown: this.pool.columns }[e.key];
       if (by) { act(); const to = this.cursor + by; if (to >= 0 && to < this.state.blocks) { this.cursor = to; this.pool.update(); this.pool.focus(to); } return; }
@@ -240,29 +165,11 @@ class View {
       if (e.key === "]") { act(); this.step(); return; }
     }
     if (e.key === "Escape") { this.pinned = null; this.links.update(); this.life.update(); return; }
-    const run = { ArrowLeft: () => this.back(), ArrowRight: () => { this.pause(); this.step(); }, Home: () => { this.pause(); this.go(this.trace.low); }, End: () => { this.pause(); this.go(this.trace.edge); },
-      h: () => this.jump("hit", 1), H: () => this.jump("hit", -1), e: () => this.jump("evict", 1), E: () => this.jump("evict", -1), p: () => this.jump("preempt", 1), P: () => this.jump("preempt", -1),
+    const run = { h: () => this.jump("hit", 1), H: () => this.jump("hit", -1), e: () => this.jump("evict", 1), E: () => this.jump("evict", -1), p: () => this.jump("preempt", 1), P: () => this.jump("preempt", -1),
       g: () => { this.cursor = Math.max(0, this.cursor); this.pool.focus(this.cursor); }, b: () => this.edits.focusSize(), a: () => this.edits.openAdd(), "?": () => this.playback.toggleKeys() }[e.key];
     if (run) { act(); run(); return; }
-    if (e.key === " " && !onButton) { act(); this.togglePlay(); }
+    this.playKey(e);
   }
 }
 
-// while the live view is there, the static snapshot above it would say the same twice
-function hideSnapshot(root) {
-  const area = root.closest(".jp-OutputArea");
-  const images = area ? [...area.querySelectorAll("img.mv-snapshot")].map((img) => img.closest(".jp-OutputArea-child")).filter(Boolean) : [];
-  for (const node of images) node.style.display = "none";
-  return () => { for (const node of images) node.style.display = ""; };
-}
-
-export default {
-  render({ model, el }) {
-    const root = h("div", { class: "mv ev", tabindex: "-1", "data-lm-suppress-shortcuts": true, role: "group", "aria-label": model.get("title") || model.get("trace").engine });
-    el.append(root);
-    const view = new View(model, root);
-    view.render();
-    requestAnimationFrame(() => { view.render(); view.restore = hideSnapshot(root); });
-    return () => { view.stop(); view.restore?.(); };
-  },
-};
+export default mount((model, root) => new View(model, root), "ev");

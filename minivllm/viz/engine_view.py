@@ -6,7 +6,6 @@ Only the live edge needs Python: one more tick, or a change to the engine. Every
 
 from typing import Any
 
-import anywidget
 import traitlets
 
 from minivllm import events as ev
@@ -15,15 +14,14 @@ from minivllm.request import SamplingParams
 from minivllm.snapshot import Snapshot
 from minivllm.viz import bundle, static
 from minivllm.viz.lifetime import Lifetime
-from minivllm.viz.track import Track
+from minivllm.viz.playable import Playable
+from minivllm.viz.track import Track, recording
 from minivllm.viz.words import Words
 
-SLICE = 16
-"""Ticks of a long run between two looks at the message queue: Stop takes effect within so many."""
 LIVE_EDITS = ("block_size", "num_blocks", "policy", "enable_prefix_caching")
 
 
-class EngineView(anywidget.AnyWidget):
+class EngineView(Playable):
     """A view of one engine. `show()` displays a static snapshot, then the live widget.
 
     `tick` is the playhead, `edge` the last tick that has run. Setting `tick` shows a recorded tick (clamped to what was
@@ -33,17 +31,12 @@ class EngineView(anywidget.AnyWidget):
     _esm = bundle.module("engine_view")
     _css = bundle.css("base", "engine_view")
 
-    title = traitlets.Unicode().tag(sync=True)
-    error = traitlets.Unicode().tag(sync=True)
-    notice = traitlets.Unicode().tag(sync=True)
-    disabled = traitlets.Bool(False).tag(sync=True)
-    playhead = traitlets.Int(0).tag(sync=True)
     trace = traitlets.Dict().tag(sync=True)
 
     def __init__(self, engine: Engine, title: str | None = None) -> None:
         self.engine = engine
         self.words = Words(engine.tokenizer, engine.runner.vocab_size)
-        self.track = track = Track(engine.record(), self._read)
+        self.track = track = Track(recording(engine), self._read)
         self._in_tick, self._follow = False, True
         name = f"engine {engine.number}, {'simulation' if engine.model is None else engine.model.name}"
         trace = {"engine": name, "offset": track.offset, "low": int(track.late)}
@@ -51,7 +44,6 @@ class EngineView(anywidget.AnyWidget):
         super().__init__(title=title or "", playhead=track.edge, trace=trace)
         self._lifetime = Lifetime(self)
         self._unsubscribe = engine.bus.subscribe(self._on_event)
-        self.on_msg(lambda _widget, message, _buffers: self.handle(message))
 
     def __repr__(self) -> str:
         return f"EngineView(engine {self.engine.number}, tick {self.tick} of {self.edge})"
@@ -59,18 +51,19 @@ class EngineView(anywidget.AnyWidget):
     # -- what it shows -------------------------------------------------------------------------------------------
 
     @property
+    def first(self) -> int:  # type: ignore[override]
+        """The first tick that can be shown: 0, or where the recording began."""
+        return self.track.first
+
+    @property
     def edge(self) -> int:
         """The last tick that has run."""
         return self.track.edge
 
     @property
-    def tick(self) -> int:
-        """The tick that is shown."""
-        return int(self.playhead)
-
-    @tick.setter
-    def tick(self, tick: int) -> None:
-        self.playhead = min(max(self.track.first, int(tick)), self.edge)
+    def has_more(self) -> bool:
+        """Whether a request still runs or waits."""
+        return self.engine.has_unfinished
 
     @property
     def snapshot(self) -> Snapshot:
@@ -84,24 +77,12 @@ class EngineView(anywidget.AnyWidget):
 
     # -- what it does --------------------------------------------------------------------------------------------
 
-    def step(self, n: int = 1) -> None:
-        """`n` ticks forward: recorded ones first, then new ones as long as there is work."""
-        self.goto(self.tick + n)
-
-    def back(self, n: int = 1) -> None:
-        """`n` ticks back, in the recording."""
-        self.tick -= n
-
-    def goto(self, tick: int) -> None:
-        """Show a tick; one beyond the live edge is run first, as far as there is work."""
-        while self.edge < tick and self.engine.has_unfinished:
+    def advance(self) -> bool:
+        """One tick of the engine; False if there is nothing to do."""
+        if self.engine.has_unfinished:
             self.engine.step()
-        self.tick = tick
-
-    def run(self, ticks: int = SLICE) -> bool:
-        """Up to `ticks` new ticks; True if there is more to do."""
-        self.goto(self.edge + ticks)
-        return self.engine.has_unfinished
+            return True
+        return False
 
     def add(self, prompt: str | list[int], max_tokens: int = 16) -> str:
         """A new request at the live edge; returns its id. Without a tokenizer each word of a text is one token."""
@@ -134,26 +115,15 @@ class EngineView(anywidget.AnyWidget):
 
     # -- what the browser asks for -------------------------------------------------------------------------------
 
-    def handle(self, message: dict[str, Any]) -> None:
-        """Carry out one message of the front end; an exception becomes `error`, and the view stays usable."""
-        reply: dict[str, Any] = {}
-        if not self._lifetime.over():
-            try:
-                reply = self._dispatch(message)
-                self.error = ""
-            except Exception as error:
-                self.error = f"{type(error).__name__}: {error}"
-                self._recover()
-        self.send({"type": "done", "of": message.get("type"), **reply})
+    def alive(self) -> bool:
+        """False, and said so, when the engine was closed or replaced."""
+        return not self._lifetime.over()
 
-    def _dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
+    def dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer a message: those of every player, and the live edits."""
         match message:
             case {"type": "hello", "have": have}:
                 self._sync(int(have))
-            case {"type": "goto", "tick": tick}:
-                self.goto(int(tick))
-            case {"type": "run"}:
-                return {"more": self.run()}
             case {"type": "set", "name": name, "value": value}:
                 self.set(name, value)
             case {"type": "add", "prompt": prompt, "max_tokens": max_tokens}:
@@ -161,17 +131,10 @@ class EngineView(anywidget.AnyWidget):
             case {"type": "abort", "request": request_id}:
                 self.abort(request_id)
             case _:
-                raise ValueError(f"no message of type {message.get('type')!r}")
-        return {"idle": not self.engine.has_unfinished}
+                return super().dispatch(message)
+        return {"idle": not self.has_more}
 
     # -- what the browser is told --------------------------------------------------------------------------------
-
-    def show(self) -> None:
-        """Display the static snapshot, then the live widget."""
-        from IPython.display import display
-
-        display(self.static(), raw=True)
-        display(self)
 
     def static(self) -> dict[str, str]:
         """The picture as it is now, for readers without a kernel: `text/plain` and `text/html`."""
@@ -196,7 +159,7 @@ class EngineView(anywidget.AnyWidget):
         elif not self._in_tick:
             self.send({"type": "between", **self.track.between(event)})
 
-    def _recover(self) -> None:
+    def recover(self) -> None:
         """After a step that failed midway: what was recorded of it counts as happened since the last tick."""
         self._in_tick = False
         self.track.retell()

@@ -2,7 +2,7 @@
 import { fill, h, s, text } from "./dom.js";
 import { num, two, valuesAt } from "./kernel_values.js";
 
-const CELL = 15, ROW = 30, LEFT = 46, WIDE = 526;
+const CELL = 15, ROW = 34, LEFT = 46, WIDE = 526;
 
 // numbers as bars: up is positive, down and hollow is negative
 function cells(x, y, values, width, height, scale, cls) {

@@ -28,7 +28,7 @@ export function beside(code, step, now, start, story) {
   if (name === "l") return start.l ? `${three(start.l)} → ${three(made.l)}` : three(made.l);
   if (name === "valid") return `${made.valid.filter(Boolean).length} of ${made.valid.length} slots`;
   if (name === "k" || name === "v") return hasNaN(made[name]) ? "NaN read" : `${now.valid.filter(Boolean).length} of ${now.valid.length} rows`;
-  if (name === "at") return `${story.size} × ${story.dim} places`;
+  if (name === "at") return `${story.size * story.dim} places`;
   const parts = Object.entries(made).filter(([key]) => !"WGHDB".includes(key));
   if (!parts.length) return "";
   return parts.map(([key, v]) => {

@@ -7,7 +7,7 @@ from html import escape
 from itertools import accumulate
 
 from minivllm.viz.palette import LIGHT
-from minivllm.viz.static import FONT, MONO
+from minivllm.viz.svg import FONT, MONO
 
 PITCH, ROW, LEFT, TOP = 8, 7, 34, 46
 BLUE = LIGHT.requests[0]

@@ -2,13 +2,16 @@
 import { fill, h, s, text } from "./dom.js";
 import { who } from "./block.js";
 
-const W = 416, X0 = 44, X1 = W - 10, ROW = 27;
+const X0 = 44, ROW = 27;
 const WORDS = { take: (e) => `${e.who} takes it`, hit: (e) => `${e.who} hits it`, release: (e) => `${e.who} lets go`, "new pool": () => "new pool", held: (e) => `${e.who} held it before` };
 
 export function createLife(ctx) {
   const root = h("section", { class: "card life", "aria-label": "The life of a block" });
 
+  let W = 416, X1 = 406;
+
   function chart(steps, top) {
+    W = Math.max(240, root.clientWidth - 32); X1 = W - 10;
     const edge = Math.max(ctx.trace.edge, 1), rows = Math.min(top, 4), height = 30 + rows * ROW + 18;
     const low = ctx.trace.low, X = (t) => X0 + ((Math.min(t, edge) - low) * (X1 - X0)) / Math.max(edge - low, 8), scale = rows / top, Y = (r) => height - 22 - r * scale * ROW;
     const grid = [];
@@ -27,7 +30,7 @@ export function createLife(ctx) {
     if (!future.length && ctx.at < edge) future.push(now, [edge, ref]);
     const ticks = new Map();
     for (const e of steps) ticks.set(e.tick, e);
-    return s("svg", { viewBox: `0 0 ${W} ${height}`, width: "100%", "aria-hidden": "true" }, grid,
+    return s("svg", { width: W, height, "aria-hidden": "true" }, grid,
       future.length > 1 && s("path", { d: line(future), class: "future" }), s("path", { d: line(past), class: "past" }),
       labels(steps, X, Y), s("circle", { cx: X(now[0]), cy: Y(now[1]), r: 4.5, class: "now" }), axis(steps, X, height));
   }
@@ -38,8 +41,8 @@ export function createLife(ctx) {
     const nowAt = X(ctx.at);
     let last = -99;
     for (const t of marks) {
-      const now = t === ctx.at, x = X(t);
-      if (!now && (x - last < 18 || Math.abs(x - nowAt) < 32)) continue;
+      const now = t === ctx.at, x = X(t), left = nowAt > X1 - 20 ? 62 : 34;
+      if (!now && (x - last < 18 || (x < nowAt ? nowAt - x < left : x - nowAt < 34))) continue;
       last = x;
       out.push(text(x, height - 2, now ? `${t + ctx.trace.offset}, now` : t + ctx.trace.offset, `tick ${t > ctx.at ? "later" : ""} ${now ? "strong" : ""}`, x > X1 - 20 ? "end" : "middle"));
     }
@@ -55,8 +58,8 @@ export function createLife(ctx) {
       const hash = told.slice(e.i + 1).find((n) => n.word === "publish" && e.word === "take" && !told.slice(e.i + 1, n.i).some((m) => m.word === "take"));
       const later = e.tick > ctx.at;
       const words = (later ? WORDS[e.word](e).replace("takes", "will take").replace("hits", "will hit").replace("lets go", "will let go") : WORDS[e.word](e)) + (hash && !later ? `, hash ${hash.hash}` : "");
-      const width = words.length * 6.1, end = X(e.tick) + width + 12 > X1 || e.word === "hit", up = e.ref > e.before;
-      const x = end ? X(e.tick) - 8 : X(e.tick) + 8, y = Y(Math.max(e.ref, e.before)) + (up || e.ref < e.before ? 17 : -6);
+      const width = words.length * 6.3, tight = X(e.tick) + width + 12 > X1, end = tight || e.word === "hit", above = tight && e.word !== "hit";
+      const x = above ? X1 : end ? X(e.tick) - 8 : X(e.tick) + 8, y = Y(Math.max(e.ref, e.before)) + (above ? -7 : 17);
       const box = [end ? x - width : x, y - 12, end ? x : x + width, y];
       if (box[0] < X0 - 2 || placed.some((p) => box[0] < p[2] && p[0] < box[2] && box[1] < p[3] && p[1] < box[3])) continue;
       placed.push(box);

@@ -6,7 +6,7 @@ const MOST_CHIPS = 24;
 
 function status(ctx, r) {
   const run = ctx.now.runs.get(r.id);
-  if (r.status === "waiting") return r.preemptions ? "preempted, waits" : "waiting";
+  if (r.status === "waiting") return r.preemptions ? "preempted" : "waiting";
   if (ctx.now.first.has(r.id)) return "first token";
   if (run && !run.decode) return r.preemptions ? "recomputing" : "prefilling";
   return r.computed >= r.prompt ? "decoding" : "prefilling";

@@ -4,12 +4,23 @@ from collections.abc import Callable
 from typing import Any
 
 from minivllm import events as ev
+from minivllm.engine import Engine
 from minivllm.narrate import Narrator, Spans
 from minivllm.recorder import Recorder
 from minivllm.viz.palette import Colours
 from minivllm.viz.tick_log import spans_to_json, tick_log
 
 EMPTY: Spans = ["Nothing has run yet: press → to run one tick."]
+
+
+def recording(engine: Engine) -> Recorder:
+    """A recording from now on. What is there already becomes a tick of its own, so that it can be shown."""
+    opening = engine.record()
+    opening.detach()
+    recorder = Recorder(engine.bus)
+    for event in opening.ticks[0]:
+        recorder(event)
+    return recorder
 
 
 class Track:

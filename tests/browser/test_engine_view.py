@@ -102,11 +102,12 @@ def test_a_request_is_added_and_its_prompt_never_becomes_markup(open_cells):
 
 
 def test_hovering_a_block_rings_it_everywhere_and_draws_its_lines(open_cells):
-    lab = opened(open_cells, "hover", VIEW, TRAFFIC)
+    lab = opened(open_cells, "hover", VIEW, TRAFFIC, width=1640, height=1500)
     lab.page.locator(".ev .cell.shared").first.hover()
     assert lab.page.locator(".ev .cell.ring").count() == 1
     assert lab.page.locator(".ev .chip.ring").count() == 2
     assert lab.page.locator(".ev .under path").count() == 2
+    assert lab.page.locator("img.mv-snapshot").is_hidden()
     lab.screenshot("engine-view", ".ev")
     lab.screenshot("engine-view", ".ev", dark=True)
 
@@ -125,8 +126,22 @@ def test_running_the_cell_again_does_not_double_a_click_and_an_old_view_says_so(
     assert lab.python("print(engine.tick, view.disabled)") == "0 True"
 
 
-def test_it_fits_a_narrow_page_and_a_big_pool(open_cells):
-    lab = opened(open_cells, "narrow", VIEW, TRAFFIC, width=1000)
+def test_it_fits_a_narrow_page(open_cells):
+    lab = opened(open_cells, "narrow", VIEW, TRAFFIC, width=1000, height=2200)
     wide, inner = lab.page.locator(".ev").evaluate("view => [view.scrollWidth, view.clientWidth]")
     assert wide <= inner + 1
     lab.screenshot("engine-view-narrow", ".ev")
+
+
+def test_a_big_pool_is_a_canvas_with_a_lens_that_follows_the_keys(open_cells):
+    pool = "engine.reconfigure(num_blocks=4096, block_size=16)\nask(900, 0, 4); engine.step()"
+    lab = opened(open_cells, "big", VIEW, pool, width=1640, height=1500)
+    lab.page.locator(".ev canvas.marks").wait_for()
+    cells = lab.page.locator(".ev .lens [role=gridcell]")
+    assert cells.count() == 21
+    assert cells.first.get_attribute("aria-label").startswith("Block 0, A, 16 of 16 slots")
+    cells.first.focus()
+    for _ in range(5):
+        lab.page.keyboard.press("ArrowRight")
+    assert lab.page.evaluate("() => document.activeElement.dataset.block") == "5"
+    lab.screenshot("engine-view-big", ".ev")

@@ -34,6 +34,8 @@ def test_a_prediction_is_typed_kept_and_revealed(open_cells):
     field.fill("60")
     field.press("Enter")
     lab.page.locator(".minivllm-predict", has_text="you said 60 %").wait_for()
+    lab.screenshot("predict", ".jp-Notebook")
+    lab.screenshot("predict", ".jp-Notebook", dark=True)
     assert lab.python("reveal('00.test', 83, '%')") == "you said 60 %; it is 83 %: off by 23 %"
 
 

@@ -60,7 +60,8 @@ def request(name: str, prompt: int, output: int | None) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("rule", "output", "tokens"), [("max", 10, 64), ("pow2", 10, 36), ("oracle", 10, 30), ("pow2", 40, 64), ("oracle", None, 64)]
+    ("rule", "output", "tokens"),
+    [("max", 10, 64), ("pow2", 10, 36), ("oracle", 10, 30), ("pow2", 40, 64), ("oracle", None, 64)],
 )
 def test_each_reservation_rule_reserves_what_the_paper_says(rule: str, output: int | None, tokens: int) -> None:
     manager = ContiguousManager(64, 4, reservation=rule, max_model_len=64)

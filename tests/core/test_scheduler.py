@@ -31,9 +31,7 @@ def test_decodes_chunks_and_new_prompts_share_one_budget() -> None:
         counts = [row.count for row in plan.rows]
         decodes = [count == 1 and row.start >= 7 for count, row in zip(counts, plan.rows, strict=True)]
         assert decodes == sorted(decodes, reverse=True)  # decodes stand in front
-    assert [tokens_of(engine.result(name)) for name in names] == [
-        alone(range(20 * k, 20 * k + 7), 5) for k in range(6)
-    ]
+    assert [tokens_of(engine.result(name)) for name in names] == [alone(range(20 * k, 20 * k + 7), 5) for k in range(6)]
 
 
 def test_unmixed_steps_hold_prefills_or_decodes_and_prefills_go_first() -> None:

@@ -159,7 +159,9 @@ def test_a_prompt_larger_than_the_pool_is_refused_with_both_numbers() -> None:
     assert tokens_of(engine.result(healthy)) == alone([1, 2], 3)
 
 
-@pytest.mark.parametrize(("max_tokens", "gets", "detail"), [(4, 4, None), (5, 4, "kv_capacity"), (None, 4, "kv_capacity")])
+@pytest.mark.parametrize(
+    ("max_tokens", "gets", "detail"), [(4, 4, None), (5, 4, "kv_capacity"), (None, 4, "kv_capacity")]
+)
 def test_a_request_that_fills_the_pool_ends_there(max_tokens: int | None, gets: int, detail: str | None) -> None:
     engine = simulate(bs=4, blocks=3)
     names = [engine.add(range(9), greedy(max_tokens)), engine.add([1, 2], greedy(3))]

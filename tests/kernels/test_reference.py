@@ -219,6 +219,18 @@ def test_top_k_of_any_size(top_k, count):
     assert kept(tied, params(1, top_k=top_k)).sum() == count
 
 
+def test_ties_at_the_border_of_top_k_go_to_the_lower_ids():
+    assert kept(torch.zeros(1, 4096), params(1, top_k=3)).nonzero().tolist() == [[0, 0], [0, 1], [0, 2]]
+
+
+def test_top_p_one_keeps_even_what_float32_rounds_away():
+    """The best token's probability rounds to 1, so the mass before every other token is 1 already."""
+    logits = torch.full((1, 64), -40.0)
+    logits[0, 5] = 0
+    assert kept(logits, params(1, top_p=1.0)).all()
+    assert kept(logits, params(1, top_p=0.999)).sum() == 1
+
+
 def test_top_p_is_taken_of_what_top_k_left():
     """0.5 and 0.3 renormalise to 0.625 and 0.375, so top_p 0.6 keeps one."""
     assert kept(LOGITS, params(1, top_k=2, top_p=0.6)).tolist() == [[True, False, False, False]]

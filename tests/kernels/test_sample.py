@@ -95,6 +95,14 @@ def test_filters(fields: dict[str, float]) -> None:
     check(torch.randn(2, 150, device=DEVICE).mul(2), params(2, 0.8, **fields))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("fields", [{"top_k": 5}, {"min_p": 0.2}, {"top_k": 149}])
+def test_filters_of_half_precision_logits(fields: dict[str, float], dtype: torch.dtype) -> None:
+    """Half the bits to search; tied logits stand or fall together."""
+    torch.manual_seed(1)
+    check(torch.randn(2, 150, device=DEVICE).mul(2).to(dtype), params(2, 0.8, **fields))
+
+
 def test_filters_that_keep_one_token_are_greedy() -> None:
     logits = torch.randn(2, 100, device=DEVICE)
     for fields in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):

@@ -75,6 +75,13 @@ def test_llama3_slows_only_the_slow_pairs():
     assert ratio[15:19].tolist() == pytest.approx([1.651, 3.292, 9.667, 32.0], rel=1e-3)
 
 
+def test_divisors_from_a_gguf_file_are_another_way_to_write_llama3():
+    wanted = inverse_frequencies(RopeSpec.from_hf(config(rope_parameters=LLAMA3).to_dict(), 1e4), 64)
+    divisors = (inverse_frequencies(RopeSpec(500000.0), 64) / wanted).tolist()
+    ours = RopeSpec.from_hf({"rope_theta": 500000.0, "rope_parameters": {"freq_factors": divisors}}, 1e4)
+    torch.testing.assert_close(inverse_frequencies(ours, 64), wanted)
+
+
 def test_scaling_shows_only_at_long_distances():
     plain = rope_table(RopeSpec(500000.0), 64, 8193).cos_sin
     scaled = rope_table(RopeSpec.from_hf(config(rope_parameters=LLAMA3).to_dict(), 1e4), 64, 8193).cos_sin

@@ -2,7 +2,8 @@
 
     python -m minivllm experiment paper
 
-A table carries what it needs to be believed: the claim it tests, machine, versions, seed and the command that made it.
+A table carries what it needs to be believed: the claim it tests, machine, versions, seed and the command that made
+it.
 """
 
 import importlib

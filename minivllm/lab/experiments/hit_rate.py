@@ -4,7 +4,7 @@ import random
 
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
-from minivllm.lab.experiments.result import Chart, Result
+from minivllm.lab.experiments.result import Cell, Chart, Result
 from minivllm.lab.instruments import explain_miss
 from minivllm.lab.workloads import tokens_of
 from minivllm.metrics import Metrics
@@ -25,7 +25,7 @@ def run(requests: int = 40, system: int = 480, question: int = 24, block_size: i
         "after the question": None,
         "no clock": None,
     }
-    rows: list[tuple[str | int | float | None, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for place, at in places.items():
         rng = random.Random(seed)
         prompts = []

@@ -1,4 +1,4 @@
-"""What one token of KV cache costs, model by model, and what is left of a 24 GB card: all heads, or only KV heads (A1)."""
+"""What one token of KV cache costs, model by model, counting all heads or only KV heads (A1)."""
 
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ SHAPES = {
 
 
 def run(tokens: int = 2048, dtype_bytes: int = 2) -> Result:
-    """Bytes per token and per sequence of `tokens`, counting all heads and KV heads only, for `dtype_bytes` per number."""
+    """Bytes per token and per sequence of `tokens`, at `dtype_bytes` per number."""
     if tokens < 1 or dtype_bytes < 1:
         raise ValueError(f"tokens is {tokens}, dtype_bytes {dtype_bytes}; allowed: 1 or more of each")
     rows = []
@@ -45,7 +45,7 @@ def run(tokens: int = 2048, dtype_bytes: int = 2) -> Result:
         )  # fmt: skip
     return Result(
         f"KV cache of one token and of {tokens:,} tokens, {8 * dtype_bytes}-bit",
-        "2 × 32 layers × 32 heads × 128 × 2048 tokens × 2 bytes = 1 GiB per sequence, 8 GiB for eight; 7B weights 14 GB",
+        "2 × 32 layers × 32 heads × 128 × 2048 tokens × 2 bytes = 1 GiB per sequence; 7B weights 14 GB",
         ("model", "heads/KV heads", "bytes/token, all heads", "bytes/token", "GiB/seq, all heads", "GiB/seq",
          "GiB/8 seqs", "weights GB", "seqs in 24 GB"),
         rows,

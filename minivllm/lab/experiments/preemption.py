@@ -21,8 +21,9 @@ def run(blocks: tuple[int, ...] = (5, 6, 8, 12, 16, 24, 30), watermark: float = 
          "mean batch"),
         rows,
         [
-            "Needed once: 6 × (4 + 16 − 1) = 114 positions. Found again in the prefix cache: lost, but not computed again.",
-            "One at a time would take 96 steps. A watermark admits later, so that those who run have room to grow.",
+            "Needed once: 6 × (4 + 16 − 1) = 114 positions. What the prefix cache still has is lost without cost.",
+            "One request at a time would take 96 steps. A watermark admits later; with answers this much longer than "
+            "prompts it saves little.",
         ],
         Chart("line", "pool blocks", ("steps", "preemptions"), by="watermark"),
     )  # fmt: skip

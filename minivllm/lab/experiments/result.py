@@ -3,6 +3,7 @@
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ class Result:
     title: str
     claim: str
     columns: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
+    rows: Sequence[tuple[Cell, ...]]
     notes: list[str] = field(default_factory=list)
     chart: Chart | None = None
     signed: dict[str, Any] = field(default_factory=dict)
@@ -87,7 +88,14 @@ class Result:
             rows = [at for at in range(len(self.rows)) if key is None or self.column(by or "")[at] == key]
             for y in ys:
                 data = {"x": [self.column(x)[at] for at in rows], "y": [self.column(y)[at] for at in rows]}
-                name = " ".join(part for part in (key, y if len(ys) > 1 or key is None else None) if part is not None)
+                name = " ".join(
+                    str(part)
+                    for part in (
+                        key if by is None or isinstance(key, str) else f"{by} {key}",
+                        y if len(ys) > 1 or key is None else None,
+                    )
+                    if part is not None
+                )
                 figure.add_trace(go.Bar(**data, name=name) if kind == "bar" else go.Scatter(**data, name=name))
         figure.update_layout(
             template="none",

@@ -1,0 +1,77 @@
+"""Chapter 03: from a position to its slot, and from a length to its blocks; both are tried on a live engine's tables."""
+
+from collections.abc import Callable
+
+from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.lab.grading import exercise, require
+
+
+@exercise(
+    "03.slot",
+    hints=[
+        "First find the logical block that the position is in, then ask the table where that block lies.",
+        "pos // B is the logical block, table[pos // B] the physical one, pos % B the place inside it.",
+        "A physical block b begins at slot b * B, so the answer is table[pos // B] * B + pos % B.",
+    ],
+)
+def slot(student: Callable[[list[int], int, int], int]) -> str:
+    """The slot of a position: checked on small tables, then on every position of two live requests."""
+    got = student([7, 3, 5], 9, 4)
+    require(got != 9, "slot 9 is position 9 itself: that is true only if the blocks lie in order; ask the table")
+    require(got != 5, "5 is a block, not a slot: with block_size 4, block 5 begins at slot 20")
+    require(got != 20, "position 9 is not the first of its block: add its offset, pos % B")
+    require(got != 6, "table[2] is 5, a block. A block has B slots, so it begins at 5 * 4: multiply before you add")
+    require(got != 13, "that is block 3: you asked table[9 % 4]; the logical block is 9 // 4, the rest is the place inside")
+    require(got == 21, f"table [7, 3, 5], position 9, block_size 4: table[2] = 5, offset 1, so slot 21, not {got}")
+    got = student([7, 3, 5], 3, 4)
+    require(got == 31, f"table [7, 3, 5], position 3, block_size 4 is the last of block 7: slot 31, not {got}")
+    engine = two_requests(block_size=4)
+    taken: dict[int, str] = {}
+    for request in engine.snapshot().requests:
+        table = list(request.table)
+        for position in range(request.computed):
+            right = table[position // 4] * 4 + position % 4
+            got = student(table, position, 4)
+            require(got == right, f"{request.id}, table {table}, position {position}: slot {right}, not {got}")
+            taken[got] = request.id
+    return f"{len(taken)} tokens of two live requests, each in a slot of its own"
+
+
+@exercise(
+    "03.blocks_needed",
+    hints=[
+        "How many blocks of 16 do 16 tokens need? And 17?",
+        "It is a division that rounds up: a block that is begun is a block that is needed.",
+        "-(-n // B), or (n + B - 1) // B. No floats: a context of a million tokens must be exact too.",
+    ],
+)
+def blocks_needed(student: Callable[[int, int], int]) -> str:
+    """Blocks for n tokens: at the edges, then against what a live engine takes."""
+    got = student(17, 16)
+    require(got != 1, "17 tokens do not fit into one block of 16: round up, not down")
+    require(got == 2, f"17 tokens in blocks of 16 need 2, not {got}")
+    got = student(16, 16)
+    require(got != 2, "16 tokens fill one block of 16 exactly: no second one is begun")
+    require(got == 1, f"16 tokens in blocks of 16 need 1, not {got}")
+    require(student(0, 16) == 0, f"no tokens need no block, not {student(0, 16)}")
+    huge = 10**17 + 1
+    require(student(huge, 2) == huge // 2 + 1, "for very many tokens the answer is inexact: use whole numbers, // and not /")
+    for size in (1, 4, 16):
+        engine = two_requests(size)
+        for request in engine.snapshot().requests:
+            got = student(request.computed, size)
+            require(
+                got == len(request.table),
+                f"{request.id} has {request.computed} tokens; with block_size {size} the engine holds {len(request.table)} "
+                f"blocks for it, not {got}",
+            )
+    return "as many as the engine takes, at every block size"
+
+
+def two_requests(block_size: int) -> Engine:
+    """A simulated engine in the middle of two requests that have grown in turn, so that their blocks interleave."""
+    engine = Engine(EngineConfig(block_size=block_size, num_blocks=128))
+    for first, length in ((100, 6), (200, 5)):
+        engine.add(list(range(first, first + length)), SamplingParams(temperature=0, max_tokens=24))
+    engine.run(max_steps=12)
+    return engine

@@ -1,0 +1,116 @@
+"""The stop button may come at any moment: the interrupt reaches the user, the engine stays usable, and no text is lost."""
+
+import sys
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import pytest
+from simulated import Interrupted, alone, available, finish, greedy, run, simulate, tokens_of, used
+
+from minivllm import Engine
+from minivllm.recorder import Replay
+
+PROMPTS = [list(range(10 * k, 10 * k + 6)) for k in range(4)]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupted_step_is_made_again(after: bool) -> None:
+    engine = simulate(bs=4, runner=Interrupted(64, 4, when=[3, 5], after=after))
+    recorder = engine.record()
+    names = [engine.add(prompt, greedy(9)) for prompt in PROMPTS]
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            engine.run()
+        assert engine.audit() == []
+        assert used(engine) == 0
+        assert recorder.at(recorder.last_tick) == engine.snapshot()
+        assert [r.id for r in engine.scheduler.waiting] == names
+    finish(engine)
+    assert [tokens_of(engine.result(name)) for name in names] == [alone(prompt, 9) for prompt in PROMPTS]
+
+
+def test_nothing_of_an_interrupted_step_is_published() -> None:
+    engine = simulate(bs=4, budget=6, runner=Interrupted(64, 4, when=[2], after=True))
+    engine.add(range(17), greedy(1))
+    engine.step()
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert len(engine.scheduler.cache.index) == 1  # type: ignore[attr-defined]  # of the first chunk
+
+
+def test_after_an_interrupt_the_user_can_drop_everything_and_go_on() -> None:
+    engine = simulate(bs=4, blocks=16, runner=Interrupted(16, 4, when=[3]))
+    for prompt in PROMPTS:
+        engine.add(prompt, greedy(9))
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    for name in tuple(engine.scheduler.requests):
+        engine.abort(name)
+    assert not engine.has_unfinished
+    assert available(engine) == 16
+    assert tokens_of(run(engine, range(9), 4)) == alone(range(9), 4)
+    engine.step()
+    assert not engine.runner.tokens  # type: ignore[attr-defined]  # the runner has forgotten everybody
+
+
+class Stop:
+    """Raises `KeyboardInterrupt` when the `at`-th line of the package is about to run."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if "/minivllm/" not in frame.f_code.co_filename or frame.f_code.co_name.startswith("_recover"):
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+def busy() -> tuple[Engine, list[str]]:
+    """An engine before two eventful steps: a preemption and an end, then a resumption, hits, and samples that fork."""
+    engine = simulate(bs=4, blocks=7)
+    names = [engine.add(range(8), greedy(3)), engine.add(range(50, 57), greedy(9)), engine.add(range(6), greedy(5))]
+    for _ in range(2):
+        engine.step()
+    names.append(engine.add(range(8), greedy(2, n=2)))
+    return engine, names
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_whichever_line_is_interrupted_every_request_says_what_it_would_have_said(listening: bool) -> None:
+    truth = [alone(range(8), 3), alone(range(50, 57), 9), alone(range(6), 5), alone(range(8), 2)]
+    line, over = 0, False
+    while not over:
+        line += 1
+        engine, names = busy()
+        replay = Replay()
+        if listening:
+            for event in engine.record().ticks[0]:
+                replay.apply(event)
+            engine.bus.subscribe(replay.apply)
+        tracer, before = Stop(line), sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            engine.run(max_steps=2)
+        except KeyboardInterrupt:
+            pass
+        else:
+            over = True  # the steps were over before the line came
+        finally:
+            sys.settrace(before)
+        assert engine.audit() == [], line
+        if listening:
+            assert replay.snapshot() == replace(engine.snapshot(), free=replay.free, tick=replay.tick), line
+        finish(engine)
+        for name, tokens in zip(names, truth, strict=True):
+            output = engine.result(name)
+            assert output.finished, (line, name)
+            assert [sample.token_ids for sample in output.outputs] == [tokens] * len(output.outputs), (line, name)
+        assert len(engine.result(names[-1]).outputs) == 2, line
+        assert available(engine) == 7, line
+    assert line > 200

@@ -1,0 +1,82 @@
+"""The browser's reducer against Python's replay: the same events must lead both to the same state, at every tick."""
+
+import json
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.viz import bundle
+from minivllm.viz.engine_view import EngineView
+
+NODE = shutil.which("node")
+REPORT = """
+import fs from "node:fs";
+const { ticks, between, offset, low } = JSON.parse(fs.readFileSync(process.argv[2]));
+const trace = new Trace(offset, low);
+for (const tick of ticks) trace.append(tick);
+for (const item of between) trace.between(item);
+const states = [];
+for (let i = low; i <= trace.edge; i++) {
+  const s = trace.at(i), { owners, fill } = s.owners();
+  states.push({ tick: s.tick, running: s.running, waiting: s.waiting, free: s.free,
+    blocks: s.ref.map((ref, b) => [ref, s.hash[b] ?? null, owners[b], fill[b]]),
+    requests: Object.fromEntries([...s.running, ...s.waiting].map((id) => { const r = s.requests.get(id); return [id, [r.tokens, r.computed, r.cached, r.table]]; })) });
+}
+console.log(JSON.stringify(states));
+"""
+
+
+def javascript_states(view, folder):
+    source, data = folder / "reduce.mjs", folder / "trace.json"
+    source.write_text(bundle.module("trace") + REPORT)
+    track = view.track
+    data.write_text(
+        json.dumps({"ticks": track.told, "between": track.tail, "offset": track.offset, "low": int(track.late)})
+    )
+    done = subprocess.run([NODE, source, data], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def python_state(snapshot):
+    live = [snapshot.request(r) for r in (*snapshot.running, *snapshot.waiting)]
+    return {
+        "tick": snapshot.tick,
+        "running": list(snapshot.running),
+        "waiting": list(snapshot.waiting),
+        "free": list(snapshot.free),
+        "blocks": [[b.ref, b.hash, list(b.owners), b.filled] for b in snapshot.blocks],
+        "requests": {r.id: [r.tokens, r.computed, r.cached, list(r.table)] for r in live},
+    }
+
+
+@pytest.mark.skipif(NODE is None, reason="needs node")
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("late", [False, True])
+def test_the_browser_reduces_every_tick_to_what_python_replays(tmp_path, seed, late):
+    rng = random.Random(seed)
+    engine = Engine(EngineConfig(block_size=4, num_blocks=20, max_num_batched_tokens=12))
+    view = None if late else EngineView(engine)
+    prefix = [7, 8, 9, 10, 11, 12, 13, 14]
+    for tick in range(70):
+        if rng.random() < 0.3:
+            own = [rng.randrange(50) for _ in range(rng.randrange(1, 14))]
+            params = SamplingParams(max_tokens=rng.randrange(1, 20), temperature=0)
+            engine.add(prefix[: rng.randrange(9)] + own, params)
+        running = engine.snapshot().running
+        if running and rng.random() < 0.05:
+            engine.abort(rng.choice(running))
+        if tick == 30:
+            engine.reconfigure(block_size=8, num_blocks=14)
+        if tick == 45:
+            engine.reconfigure(policy="shortest-prompt")
+        if late and tick == 20:
+            view = EngineView(engine)
+        engine.step()
+    engine.add([1, 2, 3], SamplingParams(max_tokens=2))
+    states = javascript_states(view, tmp_path)
+    for tick, state in zip(range(view.track.first, view.edge + 1), states, strict=True):
+        view.tick = tick
+        assert state == python_state(view.snapshot), tick
