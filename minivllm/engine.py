@@ -53,7 +53,7 @@ class Engine:
     """A live inference engine. Without a model it simulates: real scheduler, real cache, tokens from a hash.
 
     What the course teaches can be replaced here: `policy` (an object), `eviction` (a class), `hasher` (a function),
-    `runner`, and `kernels` (an `Ops` object or a name). Use it as a context manager, or `close()` it, to free its memory.
+    `runner`, and `kernels` (an `Ops` object or a name). Use it as a context manager, or `close()` it, to free memory.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class Engine:
     ) -> str:
         """Queue a request and return its id. Nothing is queued when a `ValueError` is raised.
 
-        `prompt`: text (needs a model) or token ids. `priority`: smaller goes first under policy "priority". Requests with
-        different `cache_salt` or `adapter` never share blocks; an empty string is refused, None means none.
+        `prompt`: text (needs a model) or token ids. `priority`: smaller goes first under policy "priority". Requests
+        with different `cache_salt` or `adapter` never share blocks; an empty string is refused, None means none.
         """
         self._check_open()
         text = prompt if isinstance(prompt, str) else None
@@ -260,7 +260,7 @@ class Engine:
     # -- changing ------------------------------------------------------------------------------------------------
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes (after changing weights, say). False, and nothing done, while a block is in use."""
+        """Forget all cached prefixes (after changing weights, say). False, and nothing done, if a block is in use."""
         self._check_open()
         dropped = self.scheduler.cache.reset()
         if dropped and self.bus.active:
@@ -272,9 +272,9 @@ class Engine:
     ) -> None:
         """Change settings on the running engine; weights stay, running requests are carried over with the same text.
 
-        A new block_size keeps the pool's size in tokens unless `num_blocks` is given too. A change of the pool, its layout
-        or its cache starts with an empty pool: running requests recompute. Raises `ValueError`, with nothing changed, for
-        settings that cannot change or that a live request does not fit.
+        A new block_size keeps the pool's size in tokens unless `num_blocks` is given too. A change of the pool, its
+        layout or its cache starts with an empty pool: running requests recompute. Raises `ValueError`, with nothing
+        changed, for settings that cannot change or that a live request does not fit.
         """
         self._check_open()
         names = set(changes)
@@ -307,7 +307,7 @@ class Engine:
                     self.bus.emit(ev.Limit(request.id, request.limit - request.prompt_len))
 
     def close(self) -> None:
-        """Free the K/V pool and the weights. Calling it twice is fine; anything else raises `RuntimeError` afterwards."""
+        """Free the K/V pool and the weights. Twice is fine; anything else raises `RuntimeError` afterwards."""
         if not self.closed:
             self.closed = True
             self.runner.close()
@@ -340,7 +340,7 @@ class Engine:
         return StepReport(self.tick, plan.num_tokens, collected.tokens, text, tuple(finished), plan.preempted)
 
     def _read(self, names: Iterable[str], ended: list[Request]) -> dict[str, str]:
-        """New visible text of the requests named; those that reached a stop string end here and are added to `ended`."""
+        """New visible text of the requests named; those that reached a stop string end here and join `ended`."""
         text: dict[str, str] = {}
         if self.tokenizer is None:
             return text

@@ -101,7 +101,8 @@ class Request:
     __slots__ = (
         "arrival", "arrived_tick", "cow", "epoch", "extra_keys", "finish_reason", "group", "hashes", "id", "limit",
         "limit_detail", "match_prefix", "num_cached", "num_computed", "num_pending", "num_preemptions",
-        "num_published", "num_scheduled", "params", "priority", "prompt_len", "seed", "status", "stop_ids", "stop_reason", "table", "tokens",
+        "num_published", "num_scheduled", "params", "priority", "prompt_len", "seed", "status", "stop_ids",
+        "stop_reason", "table", "tokens",
     )  # fmt: skip
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the scheduler and the policies need of a KV manager: one protocol, fitted by the paged and the contiguous one."""
+"""What the scheduler and the policies need of a KV manager: a protocol that the paged and the contiguous one fit."""
 
 from typing import NamedTuple, Protocol
 

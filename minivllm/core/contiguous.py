@@ -1,8 +1,9 @@
 """The baseline that paging replaced: one contiguous extent per request, reserved before anyone knows how long it gets.
 
 The same interface as the paged manager, and the same kernels: an extent is a block table that happens to be
-consecutive. Three reservation rules (Kwon et al. 2023, §6.1, "Orca (Max)", "(Pow2)", "(Oracle)") over a buddy allocator,
-as there, or over first-fit extents. `max_tokens` stands for the true output length, which a real server could not know.
+consecutive. Three reservation rules (Kwon et al. 2023, §6.1, "Orca (Max)", "(Pow2)", "(Oracle)") over a buddy
+allocator, as there, or over first-fit extents. `max_tokens` stands for the true output length, which a real server
+could not know.
 """
 
 from typing import Protocol

@@ -73,7 +73,7 @@ class KVManager:
         return None
 
     def grow(self, request: Request, end: int) -> Growth | None:
-        """Make positions `num_scheduled … end-1` writable: new blocks, a private copy of a shared one. None: no room."""
+        """Make positions `num_scheduled … end-1` writable: new blocks, a copy of a shared one. None: no room."""
         table, blocks, copies = request.table, [], []
         first = request.num_scheduled // self.block_size
         shared = request.cow and first < len(table) and self.pool.ref[table[first]] > 1

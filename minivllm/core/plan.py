@@ -38,9 +38,9 @@ class Join(NamedTuple):
 class Plan:
     """One step. Apply in this order: `left`, `joined`, `grown`, `copies`, then compute `rows`.
 
-    `left`: requests whose runner state can go. `joined`: requests that enter. `grown`: table diffs
-    `(request_id, logical index, physical block)`. `copies`: whole blocks `(source, destination)` to copy, in order, before
-    anything is written. `cohort` changes whenever the rows belong to other requests, or in another order, than in the last plan.
+    `left`: requests whose runner state can go. `joined`: requests that enter. `grown`: table diffs `(request id,
+    logical index, physical block)`. `copies`: whole blocks `(source, destination)` to copy, in this order, before anything is
+    written. `cohort` changes whenever the rows belong to other requests, or in another order, than in the last plan.
     """
 
     tick: int

@@ -37,14 +37,15 @@ class RequestState:
                 self._free.append(self.seat.pop(name))
                 for known in (self.params, self.seed, self.prompt_len, self.stop_ids):
                     known.pop(name)
-        tables = [(self.seat[name], index, block) for name, index, block in plan.grown]
+        tables: list[tuple[int, int, int]] = []
+        for join in plan.joined:
+            seat = self.seat[join.request_id] = self._free.pop()
+            self.params[join.request_id], self.seed[join.request_id] = join.params, join.seed
+            self.prompt_len[join.request_id], self.stop_ids[join.request_id] = join.prompt_len, join.stop_ids
+            tables += [(seat, index, block) for index, block in enumerate(join.table)]
         if plan.joined:
-            for join in plan.joined:
-                seat = self.seat[join.request_id] = self._free.pop()
-                self.params[join.request_id], self.seed[join.request_id] = join.params, join.seed
-                self.prompt_len[join.request_id], self.stop_ids[join.request_id] = join.prompt_len, join.stop_ids
-                tables += [(seat, index, block) for index, block in enumerate(join.table)]
             self._write_tokens(plan)
+        tables += [(self.seat[name], index, block) for name, index, block in plan.grown]
         if tables:
             entries = self.upload.send(np.asarray(tables, dtype=np.int32).T.copy())  # [3, entries]
             seats, indices = entries[0].long(), entries[1].long()
@@ -100,7 +101,6 @@ class RequestState:
     def append(self, sampled: Tensor, rows: list[Row]) -> None:
         """Write `sampled: [S]` behind the tokens of the rows that sampled."""
         where = np.asarray([[self.seat[row.request_id], row.start + row.count] for row in rows], dtype=np.int32)
-        where = where[:, :] if len(where) else where.reshape(0, 2)
         seats, at = self.upload.send(where.T.copy()).long()
         inside = at < self.max_len
         self.tokens[seats, at.clamp(max=self.max_len - 1)] = torch.where(inside, sampled.int(), 0)

@@ -8,7 +8,7 @@ from minivllm.core.plan import Plan
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """One position's log-probabilities: of the token that stands there, with its rank (1 = likeliest), and of the top."""
+    """One position's log-probabilities: of the token that stands there, its rank (1 = likeliest), the top ones."""
 
     token: int
     logprob: float

@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import Any
 
-_HOME = {"EngineView": "minivllm.viz.engine_view"}
-__all__ = ["EngineView"]
+_HOME = {"EngineView": "minivllm.viz.engine_view", "MemoryStrip": "minivllm.viz.memory_strip"}
+__all__ = ["EngineView", "MemoryStrip"]
 
 
 def __getattr__(name: str) -> Any:

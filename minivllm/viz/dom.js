@@ -54,7 +54,8 @@ export const runs = (ids) => {
 
 // percentages that add up to 100 (largest remainder)
 export function percents(parts) {
-  const whole = parts.reduce((a, b) => a + b, 0) || 1;
+  const whole = parts.reduce((a, b) => a + b, 0);
+  if (!whole) return parts.map(() => 0);
   const exact = parts.map((p) => (100 * p) / whole), floor = exact.map(Math.floor);
   const order = exact.map((e, i) => [e - floor[i], i]).sort((a, b) => b[0] - a[0]);
   for (let left = 100 - floor.reduce((a, b) => a + b, 0), i = 0; i < left && i < order.length; i++) floor[order[i][1]] += 1;

@@ -96,7 +96,7 @@ class EngineView(Playable):
         self.tick = self.edge
         self.engine.abort(request_id)
 
-    def set(self, name: str, value: Any) -> None:
+    def change(self, name: str, value: Any) -> None:
         """Change a setting of the running engine at the live edge: one of `LIVE_EDITS`, else `ValueError`."""
         if name not in LIVE_EDITS:
             raise ValueError(f"{name!r} cannot be changed here; it can be {', '.join(LIVE_EDITS)}")
@@ -105,7 +105,7 @@ class EngineView(Playable):
 
     def set_block_size(self, block_size: int) -> None:
         """Change the block size of the running engine; the pool keeps its size in tokens."""
-        self.set("block_size", block_size)
+        self.change("block_size", block_size)
 
     def close(self) -> None:
         """Stop following the engine."""
@@ -125,7 +125,7 @@ class EngineView(Playable):
             case {"type": "hello", "have": have}:
                 self._sync(int(have))
             case {"type": "set", "name": name, "value": value}:
-                self.set(name, value)
+                self.change(name, value)
             case {"type": "add", "prompt": prompt, "max_tokens": max_tokens}:
                 return {"request": self.add(prompt, int(max_tokens))}
             case {"type": "abort", "request": request_id}:

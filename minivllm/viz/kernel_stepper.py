@@ -7,7 +7,6 @@ fault: the browser moves alone. Works for any kernel that uses the names of `lab
 from collections.abc import Mapping
 from typing import Any
 
-import anywidget
 import numpy as np
 import torch
 import traitlets
@@ -18,6 +17,7 @@ from minivllm.lab.paged_kernel import Call, paged, source_of, variant
 from minivllm.lab.scattered import scattered_call
 from minivllm.viz import bundle, kernel_static
 from minivllm.viz.kernel_story import Story
+from minivllm.viz.playable import Playable
 
 FAULTS = {
     "mask V off": ("V + at, mask=valid[:, None], other=0.0", "V + at"),
@@ -32,17 +32,16 @@ FAULTS = {
 OWN_LINES = ("a = ", "l = ", "acc = ")
 
 
-class KernelStepper(anywidget.AnyWidget):
+class KernelStepper(Playable):
     """One program of a kernel, line by line. `show()` displays a static snapshot, then the live widget.
 
-    `at` is the step shown, 0 … `last`; `page` the page it belongs to (1 …). Setting `fault` shows the run of a broken
-    kernel: one of `FAULTS`, or "" for the kernel as it is.
+    A tick is one line that has run: `tick` is the one shown, 0 … `edge`; `page` the page it belongs to (1 …). Setting
+    `fault` shows the run of a broken kernel: one of `FAULTS`, or "" for the kernel as it is.
     """
 
     _esm = bundle.module("kernel_stepper")
     _css = bundle.css("base", "kernel_stepper")
 
-    playhead = traitlets.Int(0).tag(sync=True)
     fault = traitlets.Unicode("").tag(sync=True)
     by_page = traitlets.Bool(False).tag(sync=True)
     story = traitlets.Dict().tag(sync=True)
@@ -73,9 +72,18 @@ class KernelStepper(anywidget.AnyWidget):
     # where it stands
 
     @property
-    def last(self) -> int:
-        """The last step of the run that is shown."""
+    def edge(self) -> int:
+        """The last line of the run that is shown."""
         return len(self._steps) - 1
+
+    @property
+    def has_more(self) -> bool:
+        """The whole run was recorded when the stepper was made."""
+        return False
+
+    def advance(self) -> bool:
+        """There is nothing left to run."""
+        return False
 
     @property
     def pages(self) -> int:
@@ -83,45 +91,28 @@ class KernelStepper(anywidget.AnyWidget):
         return int(self.story["pages"])
 
     @property
-    def at(self) -> int:
-        """The step that is shown; every line that has run up to it counts."""
-        return min(self.playhead, self.last)
-
-    @at.setter
-    def at(self, step: int) -> None:
-        self.playhead = min(max(0, int(step)), self.last)
-
-    @property
     def page(self) -> int:
         """The page being read, from 1; 0 before the loop."""
-        return int(self._steps[self.at]["page"])
+        return int(self._now["page"])
 
     @page.setter
     def page(self, page: int) -> None:
         """Go to the last line of a page; a page beyond the last is the end."""
         ends = [at for at, step in enumerate(self._steps) if step["page"] == page and not step.get("end")]
-        self.at = ends[-1] if ends else (self.last if page > 0 else 0)
-
-    def step(self, n: int = 1) -> None:
-        """`n` lines forward."""
-        self.at += n
-
-    def back(self, n: int = 1) -> None:
-        """`n` lines back."""
-        self.at = self.at - n
+        self.tick = ends[-1] if ends else (self.edge if page > 0 else 0)
 
     @property
     def values(self) -> dict[str, Any]:
         """The kernel's variables as they are after the line that is shown."""
         found: dict[str, Any] = {}
-        for step in self.traces[self.fault].steps[: self.at + 1]:
+        for step in self.traces[self.fault].steps[: self.tick + 1]:
             found |= step.made
         return found
 
     @property
     def sentence(self) -> str:
         """What the line shown has done, in words."""
-        return str(self._steps[self.at]["say"])
+        return str(self._now["say"])
 
     @property
     def difference(self) -> str:
@@ -130,18 +121,15 @@ class KernelStepper(anywidget.AnyWidget):
 
     # what is displayed
 
-    def show(self) -> None:
-        """Display the static snapshot, then the live widget."""
-        from IPython.display import display
-
-        display(self.static(), raw=True)
-        display(self)
-
     def static(self) -> dict[str, str]:
         """The whole pass as text and as a picture, for readers without a kernel."""
         rows = kernel_static.rows(self.traces[self.fault])
         say = f"One program, {self.pages} pages in table order; it {self.difference}."
         return {"text/plain": kernel_static.table(rows, say), "text/html": kernel_static.html(rows, say)}
+
+    @property
+    def _now(self) -> dict[str, Any]:
+        return self._steps[min(self.tick, self.edge)]
 
     @property
     def _steps(self) -> list[dict[str, Any]]:

@@ -72,7 +72,9 @@ def refusal(events: Iterable[ev.Event], snapshot: Snapshot) -> Refusal | None:
 def percents(parts: Iterable[int]) -> list[int]:
     """Whole percentages that add up to 100 (largest remainder)."""
     values = list(parts)
-    whole = sum(values) or 1
+    whole = sum(values)
+    if not whole:
+        return [0] * len(values)
     floors = [100 * v // whole for v in values]
     by_rest = sorted(range(len(values)), key=lambda i: -(100 * values[i] % whole))
     for i in by_rest[: 100 - sum(floors)]:
@@ -114,5 +116,5 @@ def _split(at: int, length: int, now: int, final: int, who: str) -> Iterator[Pie
 
 
 def _final(request: RequestView) -> int:
-    """Tokens whose K and V this request will have written in the end: the last one's are never needed."""
-    return max(request.computed, request.prompt_tokens + request.max_tokens - 1)
+    """Tokens of this request in the end, as far as anyone can know: prompt and all it may generate."""
+    return request.prompt_tokens + request.max_tokens

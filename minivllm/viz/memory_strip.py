@@ -1,160 +1,203 @@
-"""One memory, four rules: what each keeps for whom, and the request it turns away while enough is free.
+"""Four ways to share the same memory among the same requests, tick by tick: three that reserve, and paging.
 
-All ticks are computed when the strip is made (four simulated engines) and go to the browser once; only a changed setting
-comes back to Python.
+Every strip is one pool drawn to scale. A refused request lies under the hole that it does not fit.
+(Kwon et al. 2023, §6.1: Orca Max, Pow2 and Oracle against paging.)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import anywidget
 import traitlets
 
-from minivllm.lab.strips import KINDS, LAYOUTS, SLOTS, Asked, Frame, film, made_up
-from minivllm.viz import bundle, memory_static, static
+from minivllm.config import EngineConfig
+from minivllm.engine import Engine
+from minivllm.narrate import count, listing
+from minivllm.recorder import Recorder
+from minivllm.request import SamplingParams
+from minivllm.viz import bundle, static, strip_card
+from minivllm.viz.memory_layout import KINDS, Refusal, percents, pieces, refusal, totals
+from minivllm.viz.playable import Playable
 
 RULES = {
     "Max": "{longest} slots for everyone, the longest allowed",
     "Pow2": "prompt, plus output rounded up to a power of two",
     "Oracle": "exactly what the request will use",
-    "Paged": "{block_size} slots at a time, anywhere",
+    "Paged": "{slots} at a time, anywhere",
 }
-CHOICES = {"longest": (128, 192, 256), "block_size": (4, 16, 64)}
+NAMES = tuple(RULES)
 
 
-class MemoryStrip(anywidget.AnyWidget):
-    """Max, Pow2, Oracle and Paged over the same requests. `show()` displays a static snapshot, then the live widget.
+class MemoryStrip(Playable):
+    """Runs `requests`, pairs of (prompt tokens, output tokens), in one simulated engine per way, all with the same memory.
 
-    `tick` is the playhead, 0 … `last`; setting it shows that tick. `said`: a student's predictions of the share in use, per
-    cent by layout. `set("longest", 256)` and `set("block_size", 4)` run all four again.
+    `slots`: tokens of K/V the memory holds. `longest`: what Max reserves. `block_size`: of the paged pool.
+    `engines[name]` are real engines: look at their snapshots, or step them on.
     """
 
     _esm = bundle.module("memory_strip")
     _css = bundle.css("base", "memory_strip")
 
-    playhead = traitlets.Int(0).tag(sync=True)
-    error = traitlets.Unicode().tag(sync=True)
-    story = traitlets.Dict().tag(sync=True)
+    trace = traitlets.Dict().tag(sync=True)
+    predictions = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, asked: Sequence[Asked] | None = None, *, ticks: int = 40, slots: int = SLOTS, longest: int = 128,
-        block_size: int = 16, said: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
-        self.asked = made_up(longest=min(CHOICES["longest"])) if asked is None else list(asked)
-        self.ticks, self.slots, self.said = ticks, slots, dict(said or {})
-        self.options = {"longest": longest, "block_size": block_size}
-        super().__init__(story=self._film())
-        self.on_msg(lambda _widget, message, _buffers: self.handle(message))
+        self,
+        requests: Sequence[tuple[int, int]],
+        *,
+        slots: int = 560,
+        longest: int = 128,
+        block_size: int = 16,
+        allocator: str = "first-fit",
+        title: str = "",
+    ) -> None:
+        self.requests, self.slots, self.allocator = list(requests), slots, allocator
+        self._build(longest, block_size)
+        super().__init__(title=title, trace=self._trace())
 
     def __repr__(self) -> str:
-        return f"MemoryStrip({self.slots} slots, {len(self.asked)} requests, tick {self.tick} of {self.last})"
+        return f"MemoryStrip({len(self.requests)} requests, {self.slots} slots, tick {self.tick} of {self.edge})"
+
+    # -- what it shows -------------------------------------------------------------------------------------------
 
     @property
-    def last(self) -> int:
-        """The last tick there is."""
-        return len(self.frames["Max"]) - 1
+    def edge(self) -> int:
+        """The last tick that has run."""
+        return len(self.frames) - 1
 
     @property
-    def tick(self) -> int:
-        """The tick that is shown."""
-        return int(self.playhead)
-
-    @tick.setter
-    def tick(self, tick: int) -> None:
-        self.playhead = min(max(0, int(tick)), self.last)
-
-    @property
-    def now(self) -> dict[str, Frame]:
-        """The four frames of the tick that is shown."""
-        return {layout: frames[self.tick] for layout, frames in self.frames.items()}
+    def has_more(self) -> bool:
+        """Whether any of the engines still has work."""
+        return any(engine.has_unfinished for engine in self.engines.values())
 
     @property
     def sentence(self) -> str:
-        """What the tick shows, in words."""
-        return str(self.story["say"][self.tick])
+        """What the picture shows, in words."""
+        return "".join(part if isinstance(part, str) else part["b"] for part in self.frames[self.tick]["say"])
 
-    def step(self, n: int = 1) -> None:
-        """`n` ticks forward."""
-        self.tick += n
+    def shares(self, name: str) -> dict[str, int]:
+        """Percent of the slots of each kind in the tick shown; they add up to 100."""
+        row = self.frames[self.tick]["rows"][NAMES.index(name)]
+        return dict(zip(KINDS, percents(row["totals"].values()), strict=True))
 
-    def back(self, n: int = 1) -> None:
-        """`n` ticks back."""
-        self.tick -= n
+    def predict(self, name: str, percent: float) -> None:
+        """Show a prediction of the used share beside the result. Raises `ValueError` for a name there is not."""
+        if name not in NAMES:
+            raise ValueError(f"no strip is called {name!r}; there are {', '.join(NAMES)}")
+        self.predictions = self.predictions | {name: percent}
 
-    def set(self, name: str, value: int) -> None:
-        """Run all four again with another `longest` or `block_size`. Raises `ValueError`, with nothing changed."""
-        if name not in self.options:
-            raise ValueError(f"{name!r} cannot be changed here; it can be {', '.join(self.options)}")
-        before = self.options[name]
-        self.options[name] = value
-        try:
-            self.story = self._film()
-        except ValueError:
-            self.options[name] = before
-            raise
-        self.tick = self.tick
+    # -- what it does --------------------------------------------------------------------------------------------
 
-    def handle(self, message: dict[str, Any]) -> None:
-        """Carry out one message of the front end; an exception becomes `error`, and the view stays usable."""
-        try:
-            self.set(str(message.get("name")), int(message["value"]))
-            self.error = ""
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
+    def advance(self) -> bool:
+        """One tick of every engine that has work; False if none has."""
+        if not self.has_more:
+            return False
+        for engine in self.engines.values():
+            if engine.has_unfinished:
+                engine.step()
+        self._take_frame()
+        self.send({"type": "frame", "at": self.edge, "frame": self.frames[-1]})
+        return True
 
-    def show(self) -> None:
-        """Display the static snapshot, then the live widget."""
-        from IPython.display import display
+    def change(self, name: str, value: int) -> None:
+        """Change `longest` or `block_size` and begin again, up to the tick that was shown."""
+        if name not in ("longest", "block_size"):
+            raise ValueError(f"{name!r} cannot be changed here; it can be longest, block_size")
+        at = self.tick
+        self._build(**{"longest": self.longest, "block_size": self.block_size, name: int(value)})
+        self.trace, self.playhead = self._trace(), 0
+        self.goto(at)
 
-        display(self.static(), raw=True)
-        display(self)
+    def dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer a message: those of every player, and the two settings."""
+        match message:
+            case {"type": "set", "name": name, "value": value}:
+                self.change(name, value)
+                return {}
+            case {"type": "hello", "have": have}:
+                for at in range(int(have), len(self.frames)):
+                    self.send({"type": "frame", "at": at, "frame": self.frames[at]})
+                return {}
+        return super().dispatch(message)
 
     def static(self) -> dict[str, str]:
-        """The tick as it is shown, as text and as a picture, for readers without a kernel."""
-        plain = memory_static.table(self.now, f"Tick {self.tick}. {self.sentence}", self.slots)
-        card = memory_static.svg(self.now, f"Tick {self.tick}. {self.sentence}", self.slots)
-        return {"text/plain": plain, "text/html": static.image(card, plain.replace("\n", "; "))}
+        """The picture as it is now, for readers without a kernel: `text/plain` and `text/html`."""
+        rows = [(name, self.shares(name), row) for name, row in zip(NAMES, self.frames[self.tick]["rows"], strict=True)]
+        plain = strip_card.table(self.tick, self.sentence, rows, self.slots)
+        card = strip_card.card(self.tick, self.sentence, rows, self.slots)
+        return {"text/plain": plain, "text/html": static.image(card, f"Tick {self.tick}. {self.sentence}")}
 
-    def _film(self) -> dict[str, Any]:
-        self.frames = {
-            layout: film(layout, self.asked, self.ticks, slots=self.slots, **self.options) for layout in LAYOUTS
-        }
-        ticks = range(len(self.frames["Max"]))
-        return {
-            "slots": self.slots, "requests": len(self.asked), "options": dict(self.options), "choices": CHOICES, "said": self.said,
-            "rules": {name: rule.format(**self.options) for name, rule in RULES.items()},
-            "say": [say({name: frames[tick] for name, frames in self.frames.items()}, self.slots, len(self.asked)) for tick in ticks],
-            "frames": {name: [_plain(frame) for frame in frames] for name, frames in self.frames.items()},
-        }  # fmt: skip
+    # -- how it is made ------------------------------------------------------------------------------------------
 
+    def _build(self, longest: int, block_size: int) -> None:
+        engines = {name: self._engine(name, longest, block_size) for name in NAMES}
+        for engine in engines.values():
+            for prompt, output in self.requests:
+                params = SamplingParams(max_tokens=output, temperature=0.0, ignore_eos=True)
+                engine.add(list(range(prompt)), params)
+        self.engines, self.longest, self.block_size = engines, longest, block_size
+        self._recorders: dict[str, Recorder] = {name: engine.record() for name, engine in engines.items()}
+        self.frames: list[dict[str, Any]] = []
+        self._take_frame()
 
-def say(now: Mapping[str, Frame], slots: int, requests: int) -> str:
-    """One sentence for one tick of all layouts."""
-    if not any(frame.running or frame.done for frame in now.values()):
-        return f"{slots} slots of memory, {requests} requests in line: press → to run one tick."
-    turned = [
-        f"{name} turns {f.refused.who} away with {f.refused.free} slots free"
-        for name, f in now.items()
-        if f.refused and name != "Paged"
-    ]
-    paged = now["Paged"]
-    beyond = [f.refused.who for name, f in now.items() if f.refused and name != "Paged"]
-    here = [who for who in dict.fromkeys(beyond) if who in paged.running]
-    gone = [who for who in dict.fromkeys(beyond) if who in paged.done]
-    told = [f"is running {_and(here)}"] if here else []
-    told += [f"has finished {_and(gone)}"] if gone else []
-    ending = f" Paged {' and '.join(told)}." if told else f" Paged runs {len(paged.running)}."
-    return (f"{', '.join(turned)}." if turned else "Nobody is turned away.") + ending
+    def _engine(self, name: str, longest: int, block_size: int) -> Engine:
+        common = EngineConfig(max_model_len=longest, max_num_batched_tokens=256, enable_prefix_caching=False)
+        if name == "Paged":
+            return Engine(common.replace(block_size=block_size, num_blocks=self.slots // max(1, block_size)))
+        reserve = {"kv_layout": "contiguous", "reservation": name.lower(), "allocator": self.allocator}
+        return Engine(common.replace(block_size=1, num_blocks=self.slots, **reserve))
 
+    def _trace(self) -> dict[str, Any]:
+        words = {"longest": self.longest, "slots": count(self.block_size, "slot")}
+        rows = [{"name": name, "rule": rule.format(**words)} for name, rule in RULES.items()]
+        settings = {"slots": self.slots, "longest": self.longest, "block_size": self.block_size}
+        return {"engine": "memory strips", "rows": rows, "frames": list(self.frames), **settings}
 
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    def _take_frame(self) -> None:
+        rows, refused = [], {}
+        for name, engine in self.engines.items():
+            shown, recorder = engine.snapshot(), self._recorders[name]
+            told = recorder.events_of(recorder.last_tick) if recorder.last_tick else []
+            turned = refusal(told, shown) if engine.has_unfinished else None
+            found = pieces(shown, refused=turned is not None)
+            refused[name] = turned
+            rows.append(
+                {
+                    "pieces": [list(p) for p in found],
+                    "totals": totals(found),
+                    "running": list(shown.running),
+                    "waiting": len(shown.waiting),
+                    "done": len(self.requests) - len(shown.running) - len(shown.waiting),
+                    "refused": vars(turned) if turned else None,
+                    "ticks": engine.tick,
+                }
+            )
+        self.frames.append({"rows": rows, "say": self._say(refused)})
 
+    def _say(self, refused: dict[str, Refusal | None]) -> list[Any]:
+        """The sentence; names of strips are `{"b": name}`."""
+        begin = f"Same {self.slots} slots, same {len(self.requests)} requests"
+        if not self.has_more:
+            ends: list[Any] = []
+            for at, (name, engine) in enumerate(self.engines.items()):
+                ends += [", " if at else ": ", {"b": name}, f" after {engine.tick} ticks"]
+            return [f"{begin}, all done", *ends, "."]
+        turned = [(name, r) for name, r in refused.items() if r and name != "Paged"]
+        if not turned:
+            return [f"{begin}, four ways to share them."]
+        parts: list[Any] = [f"{begin}. "]
+        for at, (name, r) in enumerate(turned):
+            parts += [", " if at else "", {"b": name}, f" turns {r.who} away with {r.free}{'' if at else ' slots empty'}"]
+        return [*parts, ". ", *self._paged({r.who for _, r in turned})]
 
-def _plain(frame: Frame) -> dict[str, Any]:
-    refused = frame.refused
-    return {
-        "parts": [[part.start, part.slots, KINDS.index(part.kind), part.who] for part in frame.parts],
-        "refused": list(refused) if refused else None, "running": list(frame.running), "waiting": frame.waiting,
-        "done": list(frame.done),
-    }  # fmt: skip
+    def _paged(self, who: set[str]) -> list[Any]:
+        """How those that others turn away fare in the paged pool."""
+        shown = self.engines["Paged"].snapshot()
+        runs = [r for r in shown.running if r in who]
+        waits = [r for r in shown.waiting if r in who]
+        done = sorted(who - set(runs) - set(waits))
+        parts = [f"is already running {''.join(listing(runs))}"] if runs else []
+        parts += [f"{''.join(listing(done))} {'is' if len(done) == 1 else 'are'} done"] if done else []
+        if not parts:
+            return [{"b": "Paged"}, f" has {count(len(shown.running), 'request')} running."]
+        lead = [{"b": "Paged"}, " "] if runs else ["In ", {"b": "Paged"}, " "]
+        return [*lead, "; ".join(parts), "."]

@@ -37,7 +37,7 @@ class SchedulerView(EngineView):
     def __repr__(self) -> str:
         return f"SchedulerView(engine {self.engine.number}, tick {self.tick} of {self.edge})"
 
-    def set(self, name: str, value: Any) -> None:
+    def change(self, name: str, value: Any) -> None:
         """Change a setting of the running engine at the live edge: one of `SETTINGS`, else `ValueError`."""
         if name not in SETTINGS:
             raise ValueError(f"{name!r} cannot be changed here; it can be {', '.join(SETTINGS)}")

@@ -20,7 +20,7 @@ def press(lab, selector, *keys):
 
 
 def at_tick(lab, tick):
-    lab.page.locator(".ev .head .t").first.get_by_text(re.compile(rf"Tick {tick}\D")).wait_for()
+    lab.page.locator(".ev .head .t", has_text=re.compile(rf"Tick {tick}\s*of")).first.wait_for()
 
 
 def spoken(lab):

@@ -1,4 +1,4 @@
-"""The baseline: extents found by buddy or first fit, compared with a bitmap; reservations, holes, and what they waste."""
+"""The baseline: extents found by buddy or first fit, compared with a bitmap; reservations, and holes of no use."""
 
 from typing import Any
 

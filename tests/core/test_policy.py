@@ -103,7 +103,7 @@ def test_a_policy_of_ones_own_is_asked_and_its_mistakes_are_named() -> None:
 
     engine.reconfigure(policy=Stranger())
     engine.add([1], greedy(1))
-    with pytest.raises(ValueError, match="policy picked .* not waiting"):
+    with pytest.raises(ValueError, match=r"policy picked .* not waiting"):
         engine.step()
     engine.reconfigure(policy="fcfs")
     finish(engine)

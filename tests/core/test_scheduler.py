@@ -1,5 +1,7 @@
 """One budget, one plan per step: what may be in it, in which order, and what a step may not do."""
 
+from itertools import pairwise
+
 import pytest
 from simulated import alone, finish, greedy, record_plans, run, simulate, table, tokens_of
 
@@ -145,9 +147,9 @@ def test_the_cohort_changes_exactly_when_the_rows_do() -> None:
     engine.step()
     engine.add(range(8), greedy(2))
     finish(engine)
-    same = [a.cohort == b.cohort for a, b in zip(plans, plans[1:], strict=False)]
+    same = [a.cohort == b.cohort for a, b in pairwise(plans)]
     rows = [[r.request_id for r in plan.rows] for plan in plans]
-    assert same == [a == b for a, b in zip(rows, rows[1:], strict=False)]
+    assert same == [a == b for a, b in pairwise(rows)]
     assert set(same) == {True, False}
 
 
@@ -165,10 +167,9 @@ def test_forks_share_blocks_until_they_write_and_go_their_own_ways() -> None:
 def test_a_request_that_is_still_computing_cannot_be_forked() -> None:
     engine = simulate(bs=4, blocks=7, budget=6)
     name = engine.add(range(13), greedy(9))
-    for reason in ("waiting", "in its prompt"):
+    for _ in ("it waits", "its prompt is under way"):
         with pytest.raises(ValueError, match="cannot be forked"):
             engine.fork(name)
-            raise AssertionError(reason)
         engine.step()
     while len(engine.scheduler.requests[name].tokens) < 18:
         engine.step()

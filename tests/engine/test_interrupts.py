@@ -1,4 +1,4 @@
-"""The stop button may come at any moment: the interrupt reaches the user, the engine stays usable, and no text is lost."""
+"""The stop button may come at any moment: the interrupt reaches the user, the engine goes on, and no text is lost."""
 
 import sys
 from dataclasses import replace

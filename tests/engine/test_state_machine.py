@@ -1,6 +1,7 @@
 """Anything, in any order: an engine under a random life stays consistent, and every request says what it says alone.
 
-After every rule the audit is clean, the events replay to the live picture, and blocks add up. `MINIVLLM_LONG=1` lives longer.
+After every rule the audit is clean, the events replay to the live picture, and blocks add up. `MINIVLLM_LONG=1` lives
+longer.
 """
 
 import os
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from simulated import alone, greedy, simulate, tokens_of
+from simulated import alone, greedy, simulate
 
 from minivllm.core.kv_manager import KVManager
 from minivllm.core.plan import Plan
@@ -158,9 +159,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(changes=st.fixed_dictionaries({}, optional={
         "block_size": BLOCK_SIZES, "num_blocks": st.integers(1, 60), "eviction": st.sampled_from(["lru", "fifo"]),
-        "enable_prefix_caching": st.sampled_from([None, True, False]), "prefix_cache_blocks": st.sampled_from([None, 0, 3]),
-        "kv_layout": st.sampled_from(["paged", "paged", "contiguous"]), "allocator": st.sampled_from(["buddy", "first-fit"]),
-        "reservation": st.sampled_from(["max", "pow2", "oracle"]), "verify_prefix_hits": st.booleans(),
+        "enable_prefix_caching": st.sampled_from([None, True, False]), "verify_prefix_hits": st.booleans(),
+        "prefix_cache_blocks": st.sampled_from([None, 0, 3]), "allocator": st.sampled_from(["buddy", "first-fit"]),
+        "kv_layout": st.sampled_from(["paged", "contiguous"]), "reservation": st.sampled_from(["max", "pow2", "oracle"]),
     }))  # fmt: skip
     def rebuild(self, changes: dict) -> None:
         before, config = self.engine.snapshot(), self.engine.config

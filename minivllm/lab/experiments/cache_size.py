@@ -1,6 +1,6 @@
 """How large must the prefix cache be? Prefixes of a conversation must outlive the time until its next turn (A14)."""
 
-from minivllm.config import EngineConfig
+from minivllm.config import EVICTIONS, EngineConfig
 from minivllm.lab.experiments.result import Cell, Chart, Result
 from minivllm.lab.instruments import evicted_too_soon
 from minivllm.lab.replay import serve
@@ -9,10 +9,12 @@ from minivllm.lab.workloads import make
 SIZES = (128, 160, 224, 320, 448, 640, 1024)
 
 
-def run(workload: str = "chat", blocks: tuple[int, ...] = SIZES, seed: int = 0) -> Result:
+def run(
+    workload: str = "chat", blocks: tuple[int, ...] = SIZES, evictions: tuple[str, ...] = EVICTIONS, seed: int = 0
+) -> Result:
     """The same traffic in pools of growing size: hit rate, evictions, and prefixes thrown away too soon."""
     rows: list[tuple[Cell, ...]] = []
-    for eviction in ("lru", "fifo"):
+    for eviction in evictions:
         for size in blocks:
             config = EngineConfig(num_blocks=size, max_num_seqs=16, eviction=eviction)
             metrics, recording = serve(config, make(workload, seed))

@@ -1,0 +1,255 @@
+"""The offline face on the real SmolLM2: the same text however it is computed, and every misuse refused with nothing lost."""
+
+import dataclasses
+import gc
+import weakref
+
+import pytest
+import torch
+
+from minivllm import LLM, SamplingParams
+from minivllm.model import load
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
+PROMPTS = [
+    "The capital of France is",
+    "Water boils at a temperature of",
+    "def add(a, b):\n    return",
+    "Once upon a time there was a little dragon who lived in a cave far away from",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("packaged")
+
+
+def make(model, **options) -> LLM:
+    """An LLM over shared weights, its pool poisoned: a slot nobody wrote must never reach a result."""
+    llm = LLM(model, **{"num_blocks": 64, "max_model_len": 512, **options})
+    llm.engine.runner.kv.fill_(float("nan"))
+    return llm
+
+
+def texts(outputs) -> list[str]:
+    return [output.outputs[0].text for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def expected(model) -> list[str]:
+    """Each prompt alone, in a fresh engine, without a prefix cache."""
+    found = []
+    for prompt in PROMPTS:
+        with make(model, enable_prefix_caching=False) as llm:
+            found += texts(llm.generate(prompt, GREEDY, use_tqdm=False))
+    assert "Paris" in found[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"block_size": 1, "num_blocks": 600},
+        {"block_size": 7},
+        {"max_num_batched_tokens": 5},
+        {"max_num_seqs": 2},
+        {"mix_prefill_decode": False},
+        {"block_size": 4, "num_blocks": 14},
+        {"kv_layout": "contiguous", "reservation": "oracle", "num_blocks": 30},
+        {"kv_layout": "contiguous", "allocator": "first-fit", "max_model_len": 48, "num_blocks": 7},
+    ],
+    ids=lambda options: ", ".join(f"{k}={v}" for k, v in options.items()) or "batched",
+)
+def test_the_text_does_not_depend_on_how_it_is_computed(model, expected, options):
+    with make(model, **options) as llm:
+        assert texts(llm.generate(PROMPTS, GREEDY, use_tqdm=False)) == expected
+        again = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+        assert texts(again) == expected
+        if llm.engine.config.prefix_caching and options.get("num_blocks") != 14:
+            block = llm.engine.config.block_size
+            assert [o.num_cached_tokens for o in again] == [
+                (len(o.prompt_token_ids) - 1) // block * block for o in again
+            ]
+        assert llm.engine.audit() == []
+        if options.get("num_blocks") == 14:
+            assert sum(o.num_preemptions for o in again) > 0
+
+
+def test_settings_change_under_running_requests(model, expected):
+    with make(model) as llm:
+        names = [llm.engine.add(prompt, GREEDY) for prompt in PROMPTS]
+        changes = ({"block_size": 4}, {"num_blocks": 40, "policy": "shortest-prompt"}, {"enable_prefix_caching": False})
+        for change in changes:
+            llm.engine.step()
+            llm.engine.step()
+            llm.engine.reconfigure(**change)
+            llm.engine.runner.kv.fill_(float("nan"))
+        llm.engine.run()
+        assert [llm.engine.result(name).outputs[0].text for name in names] == expected
+
+
+def test_samples_of_one_prompt_differ_share_its_prefill_and_repeat_with_the_seed(model):
+    params = SamplingParams(temperature=1.0, seed=7, n=3, max_tokens=8)
+    with make(model) as llm:
+        first, second = (llm.generate(PROMPTS[0], params, use_tqdm=False)[0] for _ in range(2))
+        assert len(first.outputs) == 3
+        assert len({tuple(o.token_ids) for o in first.outputs}) == 3
+        assert [o.token_ids for o in first.outputs] == [o.token_ids for o in second.outputs]
+        computed = llm.engine.scheduler.tick
+        assert computed < 2 * 3 * 8
+
+
+def test_streaming_gives_the_text_of_generate(model, expected):
+    with make(model) as llm:
+        assert ["".join(llm.stream(prompt, GREEDY)) for prompt in PROMPTS] == expected
+
+
+def test_stop_strings_logprobs_bias_and_penalties(model):
+    with make(model) as llm:
+        stopped = llm.generate(PROMPTS[0], dataclasses.replace(GREEDY, stop=["."]), use_tqdm=False)[0].outputs[0]
+        assert (stopped.text, stopped.finish_reason, stopped.stop_reason) == (" Paris", "stop", ".")
+        logged = llm.generate(PROMPTS[0], dataclasses.replace(GREEDY, logprobs=3, prompt_logprobs=2), use_tqdm=False)[0]
+        for token, entry in zip(logged.outputs[0].token_ids, logged.outputs[0].logprobs, strict=True):
+            assert entry.token == token == entry.top[0][0] and entry.rank == 1 and len(entry.top) == 3
+        assert logged.prompt_logprobs[0] is None
+        assert [e.token for e in logged.prompt_logprobs[1:]] == logged.prompt_token_ids[1:]
+        paris = logged.outputs[0].token_ids[0]
+        banned = llm.generate(PROMPTS[0], dataclasses.replace(GREEDY, logit_bias={paris: -100.0}), use_tqdm=False)[0]
+        assert paris not in banned.outputs[0].token_ids
+        once = dataclasses.replace(GREEDY, max_tokens=30, repetition_penalty=1000.0)
+        ids = llm.generate(PROMPTS[3], once, use_tqdm=False)[0].outputs[0].token_ids
+        assert len(set(ids)) == len(ids)
+
+
+def test_chat_uses_the_template_and_the_next_turn_reuses_the_last(model):
+    question = {"role": "user", "content": "What is the capital of France?"}
+    with make(model) as llm:
+        first = llm.chat([question], dataclasses.replace(GREEDY, max_tokens=24), use_tqdm=False)[0]
+        assert first.outputs[0].text == "The capital of France is Paris."
+        talk = [
+            question,
+            {"role": "assistant", "content": first.outputs[0].text},
+            {"role": "user", "content": "And of Italy?"},
+        ]
+        second = llm.chat(talk, GREEDY, use_tqdm=False)[0]
+        known = len(first.prompt_token_ids) + len(first.outputs[0].token_ids) - 1
+        assert second.num_cached_tokens == known // 16 * 16
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (["ok", "", "ok"], "prompt 1: .*empty"),
+        ([[1, 2], [49152]], "prompt 1: token id 49152 .* 0 to 49151"),
+        ([[-1]], "token id -1 .* 0 to 49151"),
+        ([[1] * 512], "512 tokens; max_model_len is 512"),
+        ([{"text": "x"}], "prompt_token_ids"),
+    ],
+)
+def test_one_bad_prompt_is_named_and_nothing_stays_queued(model, prompts, message):
+    with make(model) as llm:
+        with pytest.raises(ValueError, match=message):
+            llm.generate(prompts, GREEDY, use_tqdm=False)
+        assert not llm.engine.has_unfinished and llm.engine.snapshot().used == 0
+        assert len(llm.generate("ok", GREEDY, use_tqdm=False)) == 1
+        assert llm.generate([], use_tqdm=False) == []
+
+
+def test_what_an_engine_cannot_do_is_said_when_it_is_made(model):
+    with pytest.raises(FileNotFoundError, match="no-such-model"):
+        LLM("no-such-model")
+    with pytest.raises(ValueError, match="block_size is 0; allowed: a whole number from 1 to 1024"):
+        LLM(model, block_size=0)
+    with pytest.raises(ValueError, match="no field blok_size"):
+        LLM(model, blok_size=4)
+    with pytest.raises(ValueError, match="max_model_len is 100000; .* at most 8192"):
+        LLM(model, max_model_len=100_000)
+    with pytest.raises(ValueError, match="at most 1456 blocks"):
+        LLM(model, num_blocks=100_000)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="torch sees no GPU"):
+            LLM(model, device="cuda")
+    with pytest.raises(ValueError, match="2 sampling_params for 1 prompts"), make(model) as llm:
+        llm.generate(["x"], [GREEDY, GREEDY], use_tqdm=False)
+
+
+def test_a_request_larger_than_the_pool_is_refused_with_both_numbers(model):
+    with make(model, num_blocks=2) as llm:
+        with pytest.raises(ValueError, match="needs 3 blocks of 16 tokens .* offers it 2"):
+            llm.engine.add([5] * 40)
+        llm.engine.add([5, 6], request_id="x")
+        with pytest.raises(ValueError, match="'x' is in use"):
+            llm.engine.add([5, 6], request_id="x")
+        assert llm.engine.abort("nobody") is False
+
+
+def test_an_interrupt_leaves_the_engine_as_it_was(model, expected, monkeypatch):
+    with make(model) as llm:
+        launch, calls = llm.engine.runner.launch, iter(range(100))
+
+        def interrupted(plan):
+            if next(calls) == 2:
+                raise KeyboardInterrupt
+            return launch(plan)
+
+        monkeypatch.setattr(llm.engine.runner, "launch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+        assert not llm.engine.has_unfinished and llm.engine.snapshot().used == 0 and llm.engine.audit() == []
+        assert texts(llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)) == expected[:1]
+
+
+def test_two_engines_do_not_know_each_other(model, expected):
+    with make(model, block_size=4) as one, make(model, block_size=16) as two:
+        names = [
+            llm.engine.add(prompt, GREEDY, request_id="x") for llm, prompt in ((one, PROMPTS[0]), (two, PROMPTS[1]))
+        ]
+        while one.engine.has_unfinished or two.engine.has_unfinished:
+            one.engine.step()
+            two.engine.step()
+        found = [llm.engine.result(name).outputs[0].text for llm, name in zip((one, two), names, strict=True)]
+        assert found == expected[:2]
+        assert torch.get_default_dtype() == torch.float32
+
+
+def test_closing_frees_the_pool_though_the_object_lives(model):
+    for _ in range(3):
+        llm = make(model)
+        pool = weakref.ref(llm.engine.runner.kv)
+        llm.generate("ok", GREEDY, use_tqdm=False)
+        llm.close()
+        llm.close()
+        gc.collect()
+        assert pool() is None
+        with pytest.raises(RuntimeError, match="is closed"):
+            llm.generate("ok", use_tqdm=False)
+
+
+def test_weights_changed_under_the_cache(model):
+    changed = dataclasses.replace(
+        model, weights=dataclasses.replace(model.weights, final_norm=model.weights.final_norm.clone())
+    )
+    prompt = list(range(100, 140))
+    with make(changed) as llm:
+        assert llm.generate([prompt] * 2, GREEDY, use_tqdm=False)[0].num_cached_tokens == 0
+        assert llm.generate(prompt, GREEDY, use_tqdm=False)[0].num_cached_tokens == 32
+        changed.weights.final_norm[:100] *= 3
+        assert llm.engine.reset_prefix_cache() is True
+        after = [llm.generate(prompt, GREEDY, use_tqdm=False)[0] for _ in range(2)]
+        assert [o.num_cached_tokens for o in after] == [0, 32]
+    with make(changed) as fresh:
+        assert texts(fresh.generate(prompt, GREEDY, use_tqdm=False)) == texts(after[:1])
+        name = fresh.engine.add(prompt, GREEDY)
+        fresh.engine.step()
+        assert fresh.engine.reset_prefix_cache() is False
+        fresh.engine.run()
+        assert fresh.engine.result(name).outputs[0].text == texts(after[:1])[0]
