@@ -23,14 +23,14 @@ def letters() -> Iterator[str]:
 def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> list[int]:
     """The prompt as plain ints. Refuses an empty one, unknown ids, and one that leaves no room to answer."""
     try:
-        ids = [index(token) for token in tokens]
+        ids = list(map(index, tokens))
     except TypeError as error:
         raise ValueError(f"a prompt is text or whole numbers: {error}") from None
     if not ids:
         raise ValueError("the prompt is empty; at least one token is needed")
-    wrong = [token for token in ids if not 0 <= token < vocab_size]
-    if wrong:
-        raise ValueError(f"token id {wrong[0]} is out of range; allowed: 0 to {vocab_size - 1}")
+    if not 0 <= min(ids) <= max(ids) < vocab_size:
+        wrong = next(token for token in ids if not 0 <= token < vocab_size)
+        raise ValueError(f"token id {wrong} is out of range; allowed: 0 to {vocab_size - 1}")
     if len(ids) >= max_model_len:
         raise ValueError(
             f"the prompt has {len(ids)} tokens; max_model_len is {max_model_len}, so at most {max_model_len - 1} leave "

@@ -31,7 +31,7 @@ from minivllm.lab.experiments import paper
 from minivllm.lab.record import load
 from minivllm.metrics import Metrics
 from minivllm.narrate import line
-from minivllm.viz.memory_strip import MemoryStrip
+from minivllm.viz import MemoryStrip
 
 
 def exactly(n):
@@ -102,9 +102,15 @@ predict("02.max", "Max: per cent of the memory in use, after 26 ticks?", unit="%
 predict("02.paged", "And Paged?", unit="%")
 
 # %%
-said = load()["predictions"]
-strip = MemoryStrip(said={name: said[key] for name, key in (("Max", "02.max"), ("Paged", "02.paged")) if key in said})
-strip.tick = 26
+requests = [
+    *((27, 49), (46, 20), (35, 50), (42, 52), (49, 16), (50, 12), (42, 28), (47, 26), (24, 57), (42, 46), (47, 42), (37, 52), (21, 26)),
+    *((52, 21), (45, 36), (12, 54), (16, 22), (49, 14), (31, 61), (13, 64), (29, 42), (50, 58), (36, 57), (39, 37), (48, 40), (20, 35)),
+]  # prompt, answer
+strip = MemoryStrip(requests, slots=560, longest=128)
+for name, key in (("Max", "02.max"), ("Paged", "02.paged")):
+    if key in load()["predictions"]:
+        strip.predict(name, load()["predictions"][key])
+strip.step(26)
 strip.show()
 
 # %% [markdown]
@@ -116,18 +122,18 @@ strip.show()
 # Then change `longest allowed` to 256 and look at Max.
 
 # %%
-print(strip.sentence)
-for name, frame in strip.now.items():
-    asks = frame.refused and f"{frame.refused.who} asks {frame.refused.need}, hole {frame.refused.largest}, free {frame.refused.free}"
-    print(f"{name:7} {len(frame.running)} running, {round(100 * frame.slots('used') / 560)} % used   {asks}")
+reveal("02.max", strip.shares("Max")["used"], "%")
+reveal("02.paged", strip.shares("Paged")["used"], "%")
+holes = [length for _, length in strip.engines["Pow2"].scheduler.cache.allocator.holes()]
+print("holes of Pow2:", holes, "so", sum(holes), "slots are free")
 
 # %%
-strip.set("longest", 256)
-print("Max, 256 allowed:", len(strip.now["Max"].running), "running;", strip.now["Max"].slots("never"), "slots will never be used")
-strip.set("longest", 128)
-strip.set("block_size", 64)
-print("Paged in blocks of 64:", strip.now["Paged"].slots("never"), "slots will never be used")
-strip.set("block_size", 16)
+strip.change("longest", 256)
+print("Max, 256 allowed:", strip.shares("Max"))
+strip.change("longest", 128)
+strip.change("block_size", 64)
+print("Paged in blocks of 64:", strip.shares("Paged"))
+strip.change("block_size", 16)
 
 # %% [markdown]
 # So `Max` suffers from every token that the *model* allows, whether anybody uses it or not. `Paged` wastes at most the end of each request's last
@@ -284,7 +290,7 @@ print("and at least twice as many as the oracle:", batched["vLLM"] > 2 * batched
 # 24 slots. A and C need 8 for a moment, B needs 8 for longer, D needs 16. When A and C are gone, 16 slots are free, and D should start. Should it?
 
 # %%
-LIVES = {"A": (7, 2), "B": (3, 6), "C": (7, 2), "D": (11, 6)}  # prompt, answer
+LIVES = {"A": (6, 2), "B": (2, 6), "C": (6, 2), "D": (10, 6)}  # prompt, answer
 
 
 def third_tick(order, **options):
@@ -354,7 +360,7 @@ with expect(ValueError, match="no extent of the empty pool can hold"):
 # | | |
 # | --- | --- |
 # | eight requests, 1,024 reserved each | 76 % never written |
-# | 560 slots at tick 26, in use: Max / Pow2 / Oracle / Paged | 42 / 42 / 54 / 74 % |
+# | 560 slots at tick 26, in use: Max / Pow2 / Oracle / Paged | 42 / 42 / 54 / 86 % |
 # | a refusal | asks for 79, largest hole 78, free 190 |
 # | half the memory, steps: Max / Paged | +90 / +4 % |
 # | ShareGPT, requests batched: Max / Pow2 / Oracle / Paged | 7 / 10 / 14 / 35 |

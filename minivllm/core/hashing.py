@@ -5,13 +5,19 @@ different prefixes share K/V, which is wrong text; chaining the parent's digest 
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
-from struct import pack
+from struct import Struct, pack
 
 ExtraKeys = tuple[tuple[str, str], ...]
 Hasher = Callable[[bytes, Sequence[int], ExtraKeys], bytes]
 
 ROOT = b""
+
+
+@lru_cache
+def _packer(count: int) -> Callable[..., bytes]:
+    return Struct(f"<{count}q").pack  # 64-bit little-endian, whatever the machine
 
 
 def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> bytes:
@@ -20,12 +26,11 @@ def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> b
     `parent` is ROOT for the first block. `extra` holds what else the K/V depends on or must be kept apart by, each
     tagged: ("adapter", name), ("salt", secret). It enters the first block and reaches the others through the chain.
     """
-    digest = blake2b(parent, digest_size=16)
+    past = parent
     if not parent:
         for part in (text.encode("utf-8", "surrogatepass") for tagged in extra for text in tagged):
-            digest.update(pack("<q", len(part)) + part)
-    digest.update(pack(f"<{len(tokens)}q", *tokens))
-    return digest.digest()
+            past += pack("<q", len(part)) + part
+    return blake2b(past + _packer(len(tokens))(*tokens), digest_size=16).digest()
 
 
 def chain(tokens: Sequence[int], block_size: int, extra: ExtraKeys = (), hasher: Hasher = block_hash) -> list[bytes]:

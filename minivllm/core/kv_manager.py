@@ -85,7 +85,6 @@ class KVManager:
             self.pool.release(source, keep=source in self.index.hash_of)
             blocks.append((first, block))
             copies.append((source, block))
-            request.num_published = min(request.num_published, first)
         request.cow = False
         while len(table) * self.block_size < end:
             table.append(self._take(request, len(table)))

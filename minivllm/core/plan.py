@@ -39,8 +39,9 @@ class Plan:
     """One step. Apply in this order: `left`, `joined`, `grown`, `copies`, then compute `rows`.
 
     `left`: requests whose runner state can go. `joined`: requests that enter. `grown`: table diffs `(request id,
-    logical index, physical block)`. `copies`: whole blocks `(source, destination)` to copy, in this order, before anything is
-    written. `cohort` changes whenever the rows belong to other requests, or in another order, than in the last plan.
+    logical index, physical block)`. `copies`: whole blocks `(source, destination)` to copy, in this order, before
+    anything is written. `cohort` changes whenever the rows are not those of the same requests, in the same order, as in
+    the last plan.
     """
 
     tick: int

@@ -131,14 +131,9 @@ def broken_prefixes(prompts: Sequence[Sequence[int]], metrics: Metrics, block_si
 
 
 def wasted_ends(metrics: Metrics, most: float = 0.4) -> list[str]:
-    """Blocks so large that more than `most` of what requests hold is the empty end of a last block."""
-    share = 1 - metrics.share("used", "held")
-    held = any(step.held for step in metrics.steps)
-    return (
-        [f"{share:.0%} of the held slots are empty: block_size is too large for these lengths"]
-        if held and share > most
-        else []
-    )
+    """Blocks so large that more than `most` of what requests hold will never be written: the end of a last block."""
+    share = metrics.share("internal", "held")
+    return [f"{share:.0%} of the held slots are never used: block_size is too large"] if share > most else []
 
 
 def long_tables(metrics: Metrics, recording: Recorder, most: int = 32) -> list[str]:

@@ -23,7 +23,7 @@ class Decoder:
         self.rope = rope_table(spec.rope, spec.head_dim, spec.max_position, weights.embed.device)
 
     def forward(self, tokens: Tensor, batch: StepBatch, kv: Tensor) -> Tensor:
-        """Feed `tokens: [T]` int64, fill their slots of `kv`, and return logits `[S, vocab]` float32.
+        """Feed `tokens: [T]` int64, fill their slots of `kv`, and return logits `[S, vocab]` in the weights' dtype.
 
         `kv: [layers, 2, num_blocks, block_size, kv_heads, head_dim]` in the weights' dtype is updated in
         place. Only the S tokens named by `batch.logit_rows` get logits. Nothing here waits for the device.
@@ -45,4 +45,4 @@ class Decoder:
             residual[batch.logit_rows],
         )  # [S, hidden]: the only rows still of interest
         x, _ = ops.add_rms_norm(x, residual, weights.final_norm, eps)
-        return ops.linear(x, weights.lm_head).float()
+        return ops.linear(x, weights.lm_head)

@@ -1,5 +1,6 @@
 """Carries plans out with a real model: update the request state, run the decoder, sample, append; on CPU and GPU alike."""
 
+import gc
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -62,6 +63,7 @@ class ModelRunner:
 
             parts = (self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
             self.graphs = Graphs(*parts, cuda_capture())
+            gc.freeze()  # nothing made so far is garbage: the collector need not look at it between two steps
 
     @torch.no_grad()
     def _budget(self, config: EngineConfig) -> int:
@@ -151,7 +153,7 @@ class ModelRunner:
         state = self.state
         if not any(state.params[row.request_id].shapes_logits for row in rows):
             return logits
-        logits = logits.clone()
+        logits = logits.float().clone()
         for index, row in enumerate(rows):
             name = row.request_id
             params = state.params[name]

@@ -57,7 +57,7 @@ class KernelStepper(Playable):
         self.traces: dict[str, Trace] = {name: trace(one, self.call, program) for name, one in kernels.items()}
         self.truth = _dense(self.call)[program]
         runs = {name: self._run(name, one) for name, one in self.traces.items()}
-        super().__init__(story=self._stage() | {"runs": runs})
+        super().__init__(title=f"kernel stepper: {kernel.fn.__name__}", story=self._stage() | {"runs": runs})
 
     def __repr__(self) -> str:
         return f"KernelStepper(page {self.page} of {self.pages}, {self.difference})"

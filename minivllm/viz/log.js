@@ -42,7 +42,7 @@ export function createBudget(ctx) {
       const words = [decodes.length && `${decodes.length} decode${decodes.length > 1 ? "s" : ""}, solid`, prefill && `${number(prefill)} prefill, hatched`, budget > used && `${number(budget - used)} unused`].filter(Boolean).join("; ");
       let drawing = null;
       if (budget && budget <= 64) {
-        const cells = rows.flatMap((r) => Array.from({ length: r.count }, (_, i) => h("i", { class: r.decode ? "decode" : "prefill", style: paint(ctx, r.request) }, i === 0 && h("b", null, r.request))));
+        const cells = rows.flatMap((r) => Array.from({ length: r.count }, (_, i) => h("i", { class: r.decode ? "decode" : "prefill", style: paint(ctx, r.request) }, i === 0 && (r.request.length < 3 || r.count > 2) && h("b", null, r.request))));
         drawing = h("div", { class: "tokens", style: { "--n": Math.min(budget, 16) } }, cells, Array.from({ length: Math.max(0, budget - used) }, () => h("i", { class: "unused" })));
       } else if (budget) {
         drawing = h("div", { class: "makeup share" }, decodes.length > 0 && h("i", { class: "decode", style: { ...(decodes.length === 1 ? paint(ctx, decodes[0].request) : paint(ctx, "")), "flex-grow": decodes.length } }), prefills.map((r) => h("i", { class: r.decode ? "decode" : "prefill", style: { ...paint(ctx, r.request), "flex-grow": r.count } })), budget > used && h("i", { class: "unused", style: { "flex-grow": budget - used } }));

@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that could not start: it asks for `need` slots; the largest hole has `hole` slots and starts at `at`."""
+    """A request that could not start: it asks for `need` slots; the largest hole has `hole` and starts at `at`."""
 
     who: str
     need: int

@@ -28,7 +28,7 @@ NAMES = tuple(RULES)
 
 
 class MemoryStrip(Playable):
-    """Runs `requests`, pairs of (prompt tokens, output tokens), in one simulated engine per way, all with the same memory.
+    """Runs `requests`, pairs of (prompt tokens, output tokens), in one simulated engine per way of sharing.
 
     `slots`: tokens of K/V the memory holds. `longest`: what Max reserves. `block_size`: of the paged pool.
     `engines[name]` are real engines: look at their snapshots, or step them on.
@@ -186,7 +186,11 @@ class MemoryStrip(Playable):
             return [f"{begin}, four ways to share them."]
         parts: list[Any] = [f"{begin}. "]
         for at, (name, r) in enumerate(turned):
-            parts += [", " if at else "", {"b": name}, f" turns {r.who} away with {r.free}{'' if at else ' slots empty'}"]
+            parts += [
+                ", " if at else "",
+                {"b": name},
+                f" turns {r.who} away with {r.free}{'' if at else ' slots empty'}",
+            ]
         return [*parts, ". ", *self._paged({r.who for _, r in turned})]
 
     def _paged(self, who: set[str]) -> list[Any]:

@@ -91,8 +91,12 @@ export class Player {
     const moved = () => { const t = this.recorded(model.get("playhead")); if (t !== this.at) { this.at = t; this.soon(); } };
     const heard = [["msg:custom", message], ["change:playhead", moved], ...["error", "notice", "disabled"].map((name) => [`change:${name}`, status])];
     for (const [name, handler] of heard) model.on(name, handler);
-    const resize = new ResizeObserver(() => this.soon());
-    resize.observe(this.root);
+    // watching a line without height: drawing changes the root's height, never this
+    const ruler = h("div", { class: "ruler" });
+    this.root.prepend(ruler);
+    let width = ruler.clientWidth;
+    const resize = new ResizeObserver(() => { if (ruler.clientWidth !== width) { width = ruler.clientWidth; this.render(); } });
+    resize.observe(ruler);
     const unfollow = followTheme(this.root, () => this.soon());
     document.fonts?.ready.then(() => this.soon());
     this.stop = () => { this.pause(); resize.disconnect(); unfollow(); for (const [name, handler] of heard) model.off(name, handler); };

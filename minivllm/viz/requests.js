@@ -33,14 +33,15 @@ function table(ctx, r) {
   const others = [...new Set(sharing.flatMap((b) => ctx.owners[b]))].filter((id) => id !== r.id);
   const notes = [];
   if (others.length) notes.push(h("span", null, `${plural(sharing.length, "block")} shared with ${listing(others, 3)}`));
-  if (last >= 0 && r.computed >= r.prompt && filledBy(ctx, r, last) < size) notes.push(h("span", { class: "right" }, `${filledBy(ctx, r, last)} of ${size} slots in the last`));
+  if (ctx.state.layout !== "paged") notes.push(h("span", null, `${r.computed} of ${plural(r.table.length * size, "reserved slot")} in use`));
+  else if (last >= 0 && r.computed >= r.prompt && filledBy(ctx, r, last) < size) notes.push(h("span", { class: "right" }, `${filledBy(ctx, r, last)} of ${size} slots in the last`));
   const hits = ctx.now.hits.get(r.id);
   return [
     h("div", { class: "chips", role: "list", "aria-label": `${r.id}, ${status(ctx, r)}, ${plural(r.computed, "token")} in ${plural(r.table.length, "block")}` },
       shown.map((b, i) => chip(ctx, r, b, i))),
     r.table.length > MOST_CHIPS && h("p", { class: "note" }, `and ${r.table.length - MOST_CHIPS} more: ${runs(r.table.slice(MOST_CHIPS))}`),
     notes.length > 0 && h("p", { class: "note pair" }, notes),
-    r.cached > 0 && h("p", { class: "note" }, glyph("hit"), ` ${hits ? "hit now" : "hit at the start"}: ${plural(r.cached, "token")} not computed`),
+    r.cached > 0 && h("p", { class: "note" }, glyph("hit"), ` ${r.parent ? `forked from ${r.parent}` : hits ? "hit now" : "hit at the start"}: ${plural(r.cached, "token")} not computed`),
   ];
 }
 
@@ -48,7 +49,7 @@ function table(ctx, r) {
 function ghosts(ctx, r) {
   const wait = ctx.now.waits.get(r.id), need = wait && wait.need ? wait.need : Math.ceil(r.tokens / ctx.state.size);
   const memory = wait && (wait.reason === "memory" || wait.reason === "hole"), has = memory ? wait.available : need;
-  const shown = Math.min(need, 21), short = need - has;
+  const shown = wait || ctx.state.layout === "paged" ? Math.min(need, 21) : 0, short = need - has;
   let words = "";
   if (memory) {
     const now = ctx.free >= need && wait.reason === "memory" ? " There is room for it now." : "";
@@ -56,7 +57,7 @@ function ghosts(ctx, r) {
   } else if (wait) words = { seats: "Every seat is taken.", budget: "The token budget of this tick is spent.", preempted: "A tick that preempts admits nobody." }[wait.reason] || wait.reason;
   else if (ctx.state.waiting.indexOf(r.id) > 0) words = `Behind ${ctx.state.waiting[ctx.state.waiting.indexOf(r.id) - 1]} in the line.`;
   return [
-    h("div", { class: "chips ghosts", "aria-label": `${r.id} needs ${plural(need, "block")}`, role: "img" },
+    shown > 0 && h("div", { class: "chips ghosts", "aria-label": `${r.id} needs ${plural(need, "block")}`, role: "img" },
       Array.from({ length: shown }, (_, i) => h("div", { class: "slot" }, h("span", { class: "logical" }, i), h("span", { class: i >= has ? "ghost missing" : "ghost" }, i >= has && glyph("evict", 11))))),
     words && h("p", { class: "note" }, words),
   ];

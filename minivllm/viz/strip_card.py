@@ -49,7 +49,7 @@ def card(tick: int, say: str, rows: Sequence[Row], slots: int) -> str:
         parts.append(text(24, y + 18, name, 13, weight=600))
         for kind, start, size, _ in row["pieces"]:
             fill, edge, more = LOOK[kind]
-            parts.append(rect(LEFT + start * unit, y, size * unit, 28, fill, edge, **more))
+            parts.append(rect(LEFT + start * unit, y, size * unit, 28, fill, edge, rx=0, **more))
         numbers = f"{len(row['running'])} running, {percent['used']} % used"
         parts.append(text(LEFT + STRIP + 16, y + 12, numbers, 12, weight=600))
         parts.append(text(LEFT + STRIP + 16, y + 27, shares(percent), 10, LIGHT.ink2))

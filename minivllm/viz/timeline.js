@@ -1,15 +1,43 @@
 // All ticks on one axis: pool, waste, prompt tokens, events. Recorded ticks after the playhead are pale.
+import { createZoom } from "./zoom.js";
 import { fill, h, listing, mark, number, percents, plural, s, text } from "./dom.js";
 
-const KINDS = ["hit", "evict", "preempt", "arrive", "finish"], LOSS = new Set(["evict", "preempt"]), NAMED = new Set(["preempt", "arrive", "finish"]);
+export const KINDS = ["hit", "evict", "preempt", "arrive", "finish"], LOSS = new Set(["evict", "preempt"]), NAMED = new Set(["preempt", "arrive", "finish"]);
 const STEPS = [15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200];
 const POOL = 44, PROMPT = 34, BINS = 100;
+
+// one tick (or bin of ticks) drawn around x = 0
+export function column(ctx, totals, cw, rows) {
+  const t = totals.at(-1), bw = Math.max(2, Math.min(34, cw * 0.62)), u = POOL / Math.max(1, t.blocks), parts = [];
+  const used = t.used * u, cached = t.cached * u, sum = (f) => totals.reduce((a, x) => a + f(x), 0);
+  parts.push(s("rect", { x: -bw / 2, y: rows.pool, width: bw, height: POOL, class: "frame" }),
+    used > 0 && s("rect", { x: -bw / 2, y: rows.pool + POOL - used, width: bw, height: used, class: "used" }),
+    cached > 0.3 && s("rect", { x: -bw / 2 + 0.5, y: rows.pool + POOL - used - cached, width: bw - 1, height: cached, class: "cached", fill: `url(#${ctx.uid}cached)` }));
+  const waste = t.held - t.filled;
+  if (!rows.squares) { const height = Math.max(1, (22 * waste) / Math.max(1, rows.waste)); if (waste) parts.push(s("rect", { x: -bw / 4, y: rows.wasteAt + 23 - height, width: bw / 2, height, class: "waste" })); } else {
+    const wide = Math.min(waste, rows.squares);
+    for (let i = 0; i < waste; i++) parts.push(s("rect", { x: -wide * 2.9 + 0.9 + (i % wide) * 5.8, y: rows.wasteAt + 18 - Math.floor(i / wide) * 5.6, width: 4.6, height: 4.6, class: "waste" }));
+  }
+  const computed = sum((x) => x.computed), reused = sum((x) => x.reused), pw = Math.max(1.5, Math.min(15, cw * 0.28)), v = PROMPT / Math.max(1, rows.prompt);
+  if (computed) parts.push(s("rect", { x: reused ? -pw - 1 : -pw / 2, y: rows.promptAt + PROMPT - computed * v, width: pw, height: Math.max(1, computed * v), class: "computed", fill: `url(#${ctx.uid}prefill)` }));
+  if (reused) parts.push(s("rect", { x: computed ? 1 : -pw / 2, y: rows.promptAt + PROMPT - reused * v, width: pw, height: Math.max(1, reused * v), class: "reused" }));
+  KINDS.forEach((kind, k) => {
+    const n = sum((x) => x.count[kind] || 0), y = rows.kinds + k * 20;
+    if (!n) return;
+    const names = NAMED.has(kind) ? totals.flatMap((x) => x.who[kind] || []) : [];
+    const tag = names.length === 1 ? names[0] : n > 1 ? (n > 999 ? `${Math.round(n / 100) / 10}k` : String(n)) : "";
+    const label = 17 + tag.length * 7 <= cw + 4 ? tag : "", width = label ? 17 + label.length * 7 : 14;
+    if (cw < 12) parts.push(s("rect", { x: -Math.max(1, cw / 2 - 1), y: y + 3, width: Math.max(2, cw - 2), height: 10, class: LOSS.has(kind) ? "tickmark loss" : "tickmark" }));
+    else parts.push(s("rect", { x: -width / 2 - 1, y, width: width + 2, height: 16, class: "gap" }), mark(kind, label ? -width / 2 + 8 : 0, y + 8, 12, LOSS.has(kind) ? "loss" : ""), label && text(-width / 2 + 16, y + 12, label, LOSS.has(kind) ? "tag loss" : "tag"));
+  });
+  return s("g", { class: "col" }, parts);
+}
 
 export function createTimeline(ctx) {
   const track = h("div", { class: "axis", role: "slider", tabindex: "0", "aria-label": "Tick", "aria-valuemin": "0" });
   const root = h("section", { class: "timeline", "aria-label": "Timeline" }, track);
-  const tip = h("div", { class: "tip", hidden: true });
-  root.append(tip);
+  const tip = h("div", { class: "tip", hidden: true }), numbers = h("p", { class: "hidden" }), zoom = createZoom(ctx);
+  root.append(zoom.root, numbers, tip);
   let geometry = null, columns = [], drawn = "";
 
   const at = (event) => {
@@ -35,33 +63,6 @@ export function createTimeline(ctx) {
   });
   track.addEventListener("pointerleave", () => { tip.hidden = true; });
 
-  // one tick (or bin of ticks) drawn around x = 0
-  function column(totals, cw, rows) {
-    const t = totals.at(-1), bw = Math.max(2, Math.min(34, cw * 0.62)), u = POOL / Math.max(1, t.blocks), parts = [];
-    const used = t.used * u, cached = t.cached * u, sum = (f) => totals.reduce((a, x) => a + f(x), 0);
-    parts.push(s("rect", { x: -bw / 2, y: rows.pool, width: bw, height: POOL, class: "frame" }),
-      used > 0 && s("rect", { x: -bw / 2, y: rows.pool + POOL - used, width: bw, height: used, class: "used" }),
-      cached > 0.3 && s("rect", { x: -bw / 2 + 0.5, y: rows.pool + POOL - used - cached, width: bw - 1, height: cached, class: "cached", fill: `url(#${ctx.uid}cached)` }));
-    const waste = t.held - t.filled;
-    if (!rows.squares) { const height = Math.max(1, (22 * waste) / Math.max(1, rows.waste)); if (waste) parts.push(s("rect", { x: -bw / 4, y: rows.wasteAt + 23 - height, width: bw / 2, height, class: "waste" })); } else {
-      const wide = Math.min(waste, rows.squares);
-      for (let i = 0; i < waste; i++) parts.push(s("rect", { x: -wide * 2.9 + 0.9 + (i % wide) * 5.8, y: rows.wasteAt + 18 - Math.floor(i / wide) * 5.6, width: 4.6, height: 4.6, class: "waste" }));
-    }
-    const computed = sum((x) => x.computed), reused = sum((x) => x.reused), pw = Math.max(1.5, Math.min(15, cw * 0.28)), v = PROMPT / Math.max(1, rows.prompt);
-    if (computed) parts.push(s("rect", { x: reused ? -pw - 1 : -pw / 2, y: rows.promptAt + PROMPT - computed * v, width: pw, height: Math.max(1, computed * v), class: "computed", fill: `url(#${ctx.uid}prefill)` }));
-    if (reused) parts.push(s("rect", { x: computed ? 1 : -pw / 2, y: rows.promptAt + PROMPT - reused * v, width: pw, height: Math.max(1, reused * v), class: "reused" }));
-    KINDS.forEach((kind, k) => {
-      const n = sum((x) => x.count[kind] || 0), y = rows.kinds + k * 20;
-      if (!n) return;
-      const names = NAMED.has(kind) ? totals.flatMap((x) => x.who[kind] || []) : [];
-      const tag = names.length === 1 ? names[0] : n > 1 ? (n > 999 ? `${Math.round(n / 100) / 10}k` : String(n)) : "";
-      const label = 17 + tag.length * 7 <= cw + 4 ? tag : "", width = label ? 17 + label.length * 7 : 14;
-      if (cw < 12) parts.push(s("rect", { x: -Math.max(1, cw / 2 - 1), y: y + 3, width: Math.max(2, cw - 2), height: 10, class: LOSS.has(kind) ? "tickmark loss" : "tickmark" }));
-      else parts.push(s("rect", { x: -width / 2 - 1, y, width: width + 2, height: 16, class: "gap" }), mark(kind, label ? -width / 2 + 8 : 0, y + 8, 12, LOSS.has(kind) ? "loss" : ""), label && text(-width / 2 + 16, y + 12, label, LOSS.has(kind) ? "tag loss" : "tag"));
-    });
-    return s("g", { class: "col" }, parts);
-  }
-
   function draw() {
     const width = track.clientWidth || 900, { edge, low, offset } = ctx.trace, long = edge - low, narrow = width < 900, tight = width < 560;
     const per = long > 200 ? Math.ceil(long / BINS) : 1, count = per > 1 ? Math.ceil(long / per) + 1 : STEPS.find((n) => n > long) || 201;
@@ -79,7 +80,7 @@ export function createTimeline(ctx) {
     const hatch = (id, w, cls) => s("pattern", { id: ctx.uid + id, width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 4, height: 4, class: "paper" }), s("rect", { width: w, height: 4, class: cls }));
     columns = [];
     for (let t = low; t <= edge; t += per) {
-      const c = column(all.slice(t, Math.min(t + per, edge + 1)), cw, rows);
+      const c = column(ctx, all.slice(t, Math.min(t + per, edge + 1)), cw, rows);
       c.setAttribute("transform", `translate(${X(t)},0)`);
       columns.push([Math.min(t + per - 1, edge), c]);
     }
@@ -91,7 +92,7 @@ export function createTimeline(ctx) {
     const svg = s("svg", { width, height: bottom + 16, "aria-hidden": "true" },
       s("defs", null, hatch("cached", 1.4, "thread"), hatch("prefill", 1.7, "ink")), playhead,
       s("line", { class: "rail", x1: X(low), x2: X(edge), y1: 12, y2: 12 }), past, dots,
-      lab(16, "tick"), lab(rows.pool + 26, "pool"), lab(rows.wasteAt + 22, narrow ? "last block" : "last-block waste"), lab(rows.promptAt + PROMPT - 10, narrow && tight ? "prompt" : "prompt tokens"),
+      lab(16, "tick"), lab(rows.pool + 26, "pool"), lab(rows.wasteAt + 22, ctx.edgeState.layout !== "paged" ? "held, empty" : narrow ? "last block" : "last-block waste"), lab(rows.promptAt + PROMPT - 10, narrow && tight ? "prompt" : "prompt tokens"),
       s("line", { x1: x0, x2: x1, y1: rows.promptAt + PROMPT + 0.5, y2: rows.promptAt + PROMPT + 0.5, class: "hair" }), names,
       columns.map(([, c]) => c), knob, text(X(low), bottom + 12, low + offset, "tick", "middle"), edge > low && text(X(edge), bottom + 12, edge + offset, "tick", "middle"), values);
     track.replaceChildren(svg);
@@ -100,13 +101,14 @@ export function createTimeline(ctx) {
 
   function values(total) {
     const { x1, rows, values: group, tight } = geometry, val = (y, ...parts) => s("text", { x: x1 + 14, y }, parts.map(([words, strong]) => s("tspan", { class: strong ? "strong" : "" }, words)));
-    if (tight) { group.replaceChildren(); return; }
-    const free = total.blocks - total.used - total.cached, [share] = percents([total.used, total.cached, free]);
+    const free = total.blocks - total.used - total.cached, waste = total.held - total.filled, [share] = percents([total.used, total.cached, free]);
     const sum = total.computedSoFar + total.reusedSoFar;
+    numbers.textContent = `${total.used} blocks in use, ${total.cached} cached, ${free} free; ${waste} of ${total.held} slots empty; ${total.computed} prompt tokens computed, ${total.reused} reused`;
+    if (tight) { group.replaceChildren(); return; }
     group.replaceChildren(
       s("text", { x: x1 + 14, y: 16, class: "dimtext" }, `live edge: ${ctx.trace.edge + ctx.trace.offset}`),
       val(rows.pool + 18, [number(total.used), 1], [` in use, ${share} %`]), val(rows.pool + 34, [`${number(total.cached)} cached, ${number(free)} free`]),
-      val(rows.wasteAt + 22, [number(total.held - total.filled), 1], [` of ${plural(total.held, "slot")} empty`]),
+      val(rows.wasteAt + 22, [number(waste), 1], [` of ${plural(total.held, "slot")} empty`]),
       val(rows.promptAt + PROMPT - 18, [number(total.computed), 1], [` computed, ${number(total.reused)} reused`]),
       val(rows.promptAt + PROMPT - 2, ["hit rate so far "], [`${sum ? Math.round((100 * total.reusedSoFar) / sum) : 0} %`, 1]));
   }
@@ -133,6 +135,7 @@ export function createTimeline(ctx) {
       dots.forEach((dot, i) => { dot.classList.toggle("done", i + ctx.trace.low < t); dot.classList.toggle("here", i + ctx.trace.low === t); });
       for (const [last, c] of columns) { c.classList.toggle("future", last > t && last - per + 1 > t); c.classList.toggle("here", t <= last && t > last - per); }
       values(ctx.trace.total(t));
+      zoom.update(geometry);
       track.setAttribute("aria-valuemin", ctx.trace.low + ctx.trace.offset); track.setAttribute("aria-valuemax", ctx.trace.edge + ctx.trace.offset); track.setAttribute("aria-valuenow", t + ctx.trace.offset); track.setAttribute("aria-valuetext", valuetext(t));
     },
   };

@@ -161,7 +161,8 @@ class Life(RuleBasedStateMachine):
         "block_size": BLOCK_SIZES, "num_blocks": st.integers(1, 60), "eviction": st.sampled_from(["lru", "fifo"]),
         "enable_prefix_caching": st.sampled_from([None, True, False]), "verify_prefix_hits": st.booleans(),
         "prefix_cache_blocks": st.sampled_from([None, 0, 3]), "allocator": st.sampled_from(["buddy", "first-fit"]),
-        "kv_layout": st.sampled_from(["paged", "contiguous"]), "reservation": st.sampled_from(["max", "pow2", "oracle"]),
+        "kv_layout": st.sampled_from(["paged", "contiguous"]),
+        "reservation": st.sampled_from(["max", "pow2", "oracle"]),
     }))  # fmt: skip
     def rebuild(self, changes: dict) -> None:
         before, config = self.engine.snapshot(), self.engine.config

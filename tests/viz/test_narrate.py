@@ -88,7 +88,7 @@ def example(kind):
     filled = {}
     for f in fields(kind):
         name = str(f.type if isinstance(f.type, str) else getattr(f.type, "__name__", f.type))
-        filled[f.name] = () if "tuple" in name else values.get(name.split(" ")[0].split("[")[0], None)
+        filled[f.name] = () if "tuple" in name else values.get(name.split(" ")[0].split("[")[0])
     return kind(**filled)
 
 
@@ -100,7 +100,13 @@ def test_every_kind_of_event_has_a_line_of_its_own():
 
 
 def test_a_log_is_grouped_like_the_code_and_never_longer_than_a_dozen_lines():
-    told = [*TICK, ev.Evict(5, "263a" * 16, "B"), ev.Take("B", 5, 0), ev.Take("B", 7, 1), ev.Run("B", 0, 8, False, True)]
+    told = [
+        *TICK,
+        ev.Evict(5, "263a" * 16, "B"),
+        ev.Take("B", 5, 0),
+        ev.Take("B", 7, 1),
+        ev.Run("B", 0, 8, False, True),
+    ]
     told += [ev.Token("B", 42, True), ev.Publish("B", 5, 0, "beef" * 16, None)]
     lines = tick_log(told, {"B": 8}, {5: "Z"})
     assert [(line.phase, line.text) for line in lines] == [

@@ -39,7 +39,9 @@ def oklab(rgb):
 @pytest.mark.parametrize(("theme", "least"), [(LIGHT, 9.7), (DARK, 7.1)])
 @pytest.mark.parametrize("vision", VISION)
 def test_no_two_colours_meet_for_a_colour_blind_reader(theme, least, vision):
-    seen = [np.clip(np.array(VISION[vision]) @ linear(c), 0, 1) for c in (*(r.fill for r in theme.requests), theme.loss)]
+    seen = [
+        np.clip(np.array(VISION[vision]) @ linear(c), 0, 1) for c in (*(r.fill for r in theme.requests), theme.loss)
+    ]
     assert min(100 * np.linalg.norm(oklab(a) - oklab(b)) for a, b in combinations(seen, 2)) > least - 0.1
 
 

@@ -18,12 +18,12 @@ const { ticks, between, offset, low } = JSON.parse(fs.readFileSync(process.argv[
 const trace = new Trace(offset, low);
 for (const tick of ticks) trace.append(tick);
 for (const item of between) trace.between(item);
-const states = [];
+const states = [], seen = (r) => [r.tokens, r.computed, r.cached, r.table];
 for (let i = low; i <= trace.edge; i++) {
   const s = trace.at(i), { owners, fill } = s.owners();
   states.push({ tick: s.tick, running: s.running, waiting: s.waiting, free: s.free,
     blocks: s.ref.map((ref, b) => [ref, s.hash[b] ?? null, owners[b], fill[b]]),
-    requests: Object.fromEntries([...s.running, ...s.waiting].map((id) => { const r = s.requests.get(id); return [id, [r.tokens, r.computed, r.cached, r.table]]; })) });
+    requests: Object.fromEntries([...s.running, ...s.waiting].map((id) => [id, seen(s.requests.get(id))])) });
 }
 console.log(JSON.stringify(states));
 """
