@@ -9,10 +9,11 @@ from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.metrics import Metrics, quantile
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+CONTIGUOUS = [(r, a) for r in ("max", "pow2", "oracle") for a in ("buddy", "first-fit")]
 LAYOUTS = [
     {"kv_layout": "paged"},
-    *({"kv_layout": "contiguous", "reservation": r, "allocator": a} for r in ("max", "pow2", "oracle") for a in ("buddy", "first-fit")),
-]  # fmt: skip
+    *({"kv_layout": "contiguous", "reservation": r, "allocator": a} for r, a in CONTIGUOUS),
+]
 
 
 def ids(start: int, count: int) -> list[int]:

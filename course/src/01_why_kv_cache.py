@@ -99,7 +99,7 @@ reveal("01.positions", sum(count for _, count in without_cache), "positions")
 names = [llm.tokenizer.decode([token]) for token in text]
 per_token = kv_bytes_per_token(num_layers=30, num_kv_heads=3, head_dim=64, dtype_bytes=4)
 growth = KVGrowth({"without a cache": without_cache, "with a cache": with_cache}, names, per_token, title="40 tokens, two ways")
-growth.at = 14
+growth.tick = 14
 growth.show()
 
 # %% [markdown]
@@ -290,7 +290,7 @@ reveal("01.drop", sum(count for _, count in dropped) - sum(count for _, count in
 
 # %%
 loss = KVGrowth({"with a cache": with_cache, "dropped at 40 tokens": dropped}, names, per_token, title="one lost cache")
-loss.at = 33
+loss.tick = 33
 loss.show()
 
 # %% [markdown]

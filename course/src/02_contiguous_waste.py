@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 02 · The waste of contiguous memory
 #
-# **An engine that reserves the longest answer for everybody fills its memory with promises: most of it never holds a token, and the holes
-# between refuse requests that would fit.**
+# **An engine that reserves the longest answer for everybody fills its memory with promises: most of it never holds a
+# token, and the holes between refuse requests that would fit.**
 #
 # You will be able to
 #
@@ -15,9 +15,9 @@
 # | --- | --- | --- |
 # | chapter 01 | 35 min | CPU; about 20 seconds of computing |
 #
-# **Where do the gigabytes go if we reserve the maximum length?** Chapter 01 gave the price of a token. An engine does not know how many
-# tokens an answer will have. The simplest way is to be safe: reserve the longest answer the model allows, in one piece. Eight
-# requests do that below. They get 8,192 slots, and in all their life they write 2,000.
+# **Where do the gigabytes go if we reserve the maximum length?** Chapter 01 gave the price of a token. An engine does
+# not know how many tokens an answer will have. The simplest way is to be safe: reserve the longest answer the model
+# allows, in one piece. Eight requests do that below. They get 8,192 slots, and in all their life they write 2,000.
 
 # %%
 import inspect
@@ -41,7 +41,8 @@ def exactly(n):
 # %% [markdown]
 # ## Predict
 #
-# Eight requests, prompt and answer in tokens. The model allows 1,024. Each of them reserves that many slots, one after the other.
+# Eight requests, prompt and answer in tokens. The model allows 1,024. Each of them reserves that many slots, one
+# after the other.
 
 # %%
 asked = [(27, 43), (410, 180), (95, 60), (12, 310), (230, 25), (64, 64), (150, 200), (33, 90)]
@@ -62,7 +63,8 @@ print(f"{written:,} of 8,192 slots were ever written")
 # %% [markdown]
 # (Minus one, because the last token of an answer is never fed back: nobody needs its K and V.)
 #
-# That is the end of the story. What about the middle of it? At any moment a slot of a reservation is one of three things:
+# That is the end of the story. What about the middle of it? At any moment a slot of a reservation is one of three
+# things:
 #
 # - **used**: it holds K and V now;
 # - **reserved**: it is empty, and this request will write it later;
@@ -76,19 +78,20 @@ for use in (metrics.steps[at] for at in (0, 20, 40, 100, 250)):
     print(f"{use.tick:4}  {use.used:5,}  {use.reserved:8,}  {use.internal:8,}  {use.running:8}")
 
 # %% [markdown]
-# **Look at the column `internal`**: it is the largest from the first tick on. And look at `reserved`: that memory will be needed, but
-# not *now*. Somebody else could have used it until then.
+# **Look at the column `internal`**: it is the largest from the first tick on. And look at `reserved`: that memory
+# will be needed, but not *now*. Somebody else could have used it until then.
 #
 # ## Three rules, one piece each
 #
-# Can we be cleverer about how much to reserve? The [paper that introduced paging](https://arxiv.org/abs/2309.06180) compares three rules. Here they are
-# in our engine:
+# Can we be cleverer about how much to reserve? The [paper that introduced paging](https://arxiv.org/abs/2309.06180)
+# compares three rules. Here they are in our engine:
 
 # %%
 print(inspect.getsource(ContiguousManager.reserved))
 
 # %% [markdown]
-# `oracle` is not a real option: nobody knows an answer's length before it is written. It stands here as the best that *any* guess could do.
+# `oracle` is not a real option: nobody knows an answer's length before it is written. It stands here as the best that
+# *any* guess could do.
 #
 # ## See it
 #
@@ -114,12 +117,12 @@ strip.step(26)
 strip.show()
 
 # %% [markdown]
-# Each row is the whole memory, to scale. **Look at the row of Pow2**: H asks for 79 slots. 190 are free, in three holes, and the largest
-# has 78. One slot is missing, so H waits, and everybody behind H waits too. This is **external** waste: memory that belongs to nobody and is
-# of no use to anybody.
+# Each row is the whole memory, to scale. **Look at the row of Pow2**: H asks for 79 slots. 190 are free, in three
+# holes, and the largest has 78. One slot is missing, so H waits, and everybody behind H waits too. This is
+# **external** waste: memory that belongs to nobody and is of no use to anybody.
 #
-# Press `Home`, then `→`. At first the memory is well filled. The holes come when requests of different lengths leave. `r` jumps to the next refusal.
-# Then change `longest allowed` to 256 and look at Max.
+# Press `Home`, then `→`. At first the memory is well filled. The holes come when requests of different lengths leave.
+# `r` jumps to the next refusal. Then change `longest allowed` to 256 and look at Max.
 
 # %%
 reveal("02.max", strip.shares("Max")["used"], "%")
@@ -136,16 +139,17 @@ print("Paged in blocks of 64:", strip.shares("Paged"))
 strip.change("block_size", 16)
 
 # %% [markdown]
-# So `Max` suffers from every token that the *model* allows, whether anybody uses it or not. `Paged` wastes at most the end of each request's last
-# block, and that grows with the block. What it trades is chapter 03.
+# So `Max` suffers from every token that the *model* allows, whether anybody uses it or not. `Paged` wastes at most
+# the end of each request's last block, and that grows with the block. What it trades is chapter 03.
 #
 # ## Exercises
 #
-# **1.** Memory is a row of `size` slots. `extents` are the pieces in use, `(start, length)`, in any order. How long is the largest hole?
+# **1.** Memory is a row of `size` slots. `extents` are the pieces in use, `(start, length)`, in any order. How long
+# is the largest hole?
 
 # %%
 def largest_hole(size, extents):
-    ...
+    return ...
 
 
 check("02.largest_hole", largest_hole)
@@ -167,12 +171,12 @@ check("02.largest_hole", largest_hole)
 # </details>
 
 # %% [markdown]
-# **2.** A request needs `tokens` slots. `holes` are the lengths of all free runs of slots. With `block_size=None` memory is contiguous, otherwise
-# it is paged in blocks of that size. Can the request be admitted?
+# **2.** A request needs `tokens` slots. `holes` are the lengths of all free runs of slots. With `block_size=None`
+# memory is contiguous, otherwise it is paged in blocks of that size. Can the request be admitted?
 
 # %%
 def can_admit(tokens, holes, block_size=None):
-    ...
+    return ...
 
 
 check("02.can_admit", can_admit)
@@ -187,18 +191,19 @@ check("02.can_admit", can_admit)
 #     return sum(hole // block_size for hole in holes) >= -(-tokens // block_size)
 # ```
 #
-# Contiguous: one hole must do. Paged: any blocks will do, only their number counts. That `any` against `sum` is the whole difference.
+# Contiguous: one hole must do. Paged: any blocks will do, only their number counts. That `any` against `sum` is the
+# whole difference.
 #
 # </details>
 
 # %% [markdown]
-# Stuck? `hint("02.can_admit")` gives a first hint, `hint("02.can_admit", 2)` and `3` say more. Your answers are checked against the engine's own
-# allocator, on a few hundred random memories.
+# Stuck? `hint("02.can_admit")` gives a first hint, `hint("02.can_admit", 2)` and `3` say more. Your answers are
+# checked against the engine's own allocator, on a few hundred random memories.
 #
 # ## The article's experiments
 #
-# The article that this course began with reports two measurements. Ours, on the same kind of requests, counts KV alone, for a 7B model with 512 KiB
-# per token:
+# The article that this course began with reports two measurements. Ours, on the same kind of requests, counts KV
+# alone, for a 7B model with 512 KiB per token:
 
 # %%
 def rows(name, layouts=("max, first-fit", "pow2, first-fit", "oracle, first-fit", "paged")):
@@ -215,19 +220,21 @@ table = experiments.run("fragmentation")
 rows("1: lengths")
 
 # %% [markdown]
-# Experiment 1: 64 requests of 32 to 1024 tokens, 8 at a time, memory for 8 × 1024. `held` is the peak of what requests keep from others, `used`
-# the mean of what holds tokens. All four rules batch the same, for there is memory enough for everybody at full length. Now halve it:
+# Experiment 1: 64 requests of 32 to 1024 tokens, 8 at a time, memory for 8 × 1024. `held` is the peak of what
+# requests keep from others, `used` the mean of what holds tokens. All four rules batch the same, for there is memory
+# enough for everybody at full length. Now halve it:
 
 # %%
 rows("1 in half")
 
 # %% [markdown]
-# **Look at `batched` and `steps`**: in half the memory paging takes 4 % more steps, reserving the maximum 90 % more. That is what waste costs. Not gigabytes
-# on a bill, but requests that stand in line.
+# **Look at `batched` and `steps`**: in half the memory paging takes 4 % more steps, reserving the maximum 90 % more.
+# That is what waste costs. Not gigabytes on a bill, but requests that stand in line.
 #
-# > **Checked against the source: experiment 1.** The article reports 5.6 GB contiguous against 2.1 GB paged, a factor of 2.7, and no failures by fragmentation.
-# > The direction holds; the gigabytes depend on the model and on the answers' lengths, which it does not give. For ours: 4.3 against 3.0 GB at the peak, and 47 %
-# > of the held memory in use against 98 %. On the mean of what is held, the factor is 2.1.
+# > **Checked against the source: experiment 1.** The article reports 5.6 GB contiguous against 2.1 GB paged, a factor
+# > of 2.7, and no failures by fragmentation. The direction holds; the gigabytes depend on the model and on the
+# > answers' lengths, which it does not give. For ours: 4.3 against 3.0 GB at the peak, and 47 % of the held memory in
+# > use against 98 %. On the mean of what is held, the factor is 2.1.
 #
 # Experiment 2: 32 requests with prompts of 256 to 2048 tokens, 128 generated by each.
 
@@ -243,16 +250,21 @@ print(f"a 24 GB card, nine tenths of it ours: room for {room:,} tokens of KV")
 print("requests of 2,176 reserved:", room // 2176, "  of 1,280 in use, paged:", room // 1280)
 
 # %% [markdown]
-# > **Checked against the source: experiment 2.** “Peak memory 15 GB → 8.5 GB” cannot be as stated. The weights alone are 14 GB, and they are there with any layout,
-# > so no way of keeping KV can bring a 7B model in fp16 to 8.5 GB. If 15 GB is everything, KV was 1 GB of it. A memory figure says something only if it says what
-# > it counts. So we count KV, held and used, and requests that run: in the same 20,000 slots 8.0 requests at a time when each reserves the maximum, 10.6 when paged, and
-# > 59 % of the held memory in use against 99 %.
+# > **Checked against the source: experiment 2.** “Peak memory 15 GB → 8.5 GB” cannot be as stated. The weights alone
+# > are 14 GB, and they are there with any layout, so no way of keeping KV can bring a 7B model in fp16 to 8.5 GB. If
+# > 15 GB is everything, KV was 1 GB of it. A memory figure says something only if it says what it counts. So we count
+# > KV, held and used, and requests that run: in the same 20,000 slots 8.0 requests at a time when each reserves the
+# > maximum, 10.6 when paged, and 59 % of the held memory in use against 99 %.
+#
+# **Look at pow2 and oracle** in that table: here they do as well as paging. The prompts are long and every answer has
+# 128 tokens, so there is little to guess and little to waste. Where the waste is depends on the traffic. So measure
+# yours.
 #
 # ## The paper's figure, live
 #
-# Now the measurement that made paging famous: Kwon et al. (2023), Figures 2 and 13. OPT-13B on a 40 GB card has room for 15,700 tokens. Requests arrive at
-# random, twice a second, with the lengths of ShareGPT conversations: 161 tokens in, 338 out, on average. Orca's extents come from a **buddy allocator**, which hands
-# out powers of two only:
+# Now the measurement that made paging famous: Kwon et al. (2023), Figures 2 and 13. OPT-13B on a 40 GB card has room
+# for 15,700 tokens. Requests arrive at random, twice a second, with the lengths of ShareGPT conversations: 161 tokens
+# in, 338 out, on average. Orca's extents come from a **buddy allocator**, which hands out powers of two only:
 
 # %%
 buddy = Buddy(64)
@@ -279,11 +291,13 @@ print("paging batches at least 4 times as many as Max:", batched["vLLM"] > 4 * b
 print("and at least twice as many as the oracle:", batched["vLLM"] > 2 * batched["Orca (Oracle)"])
 
 # %% [markdown]
-# **Look at the oracle.** It knows every answer's length in advance, and still has only 40 % of its memory in use: what it reserves for later lies empty
-# until then, and the buddy allocator rounds up. No guess, however good, mends that. Paging does not guess.
+# **Look at the oracle.** It knows every answer's length in advance, and still has only 40 % of its memory in use:
+# what it reserves for later lies empty until then, and the buddy allocator rounds up. No guess, however good, mends
+# that. Paging does not guess.
 #
-# (Scheduler, allocators and tables are this engine's. Time is simulated, and our lengths share only their means with the real traffic, which is why
-# our paging row lies above the paper's. `python -m minivllm experiment paper` gives the whole table with its notes, for Alpaca too.)
+# (Scheduler, allocators and tables are this engine's. Time is simulated, and our lengths share only their means with
+# the real traffic, which is why our paging row lies above the paper's. `python -m minivllm experiment paper` gives
+# the whole table with its notes, for Alpaca too.)
 #
 # ## Break it: it fits on paper
 #
@@ -313,14 +327,14 @@ with expect(MemoryError, match="largest hole has 8"):
     third_tick("ABCD", **oracle)
 
 # %% [markdown]
-# The same four requests, the same memory, the same policy: only B and C came in another order. First-fit puts B in the middle, and B stays. The sum of the free slots
-# is 16 both times. On paper it fits.
+# The same four requests, the same memory, the same policy: only B and C came in another order. First-fit puts B in
+# the middle, and B stays. The sum of the free slots is 16 both times. On paper it fits.
 
 # %%
 third_tick("ABCD", enable_prefix_caching=False)
 
 # %% [markdown]
-# Paged, D does not care where its slots lie.
+# Paged, D does not care where its slots lie. And it holds 11, not 16: its prompt, and the one token it has written.
 #
 # One more: a reservation that no empty memory can hold is refused at the door, with a reason.
 
@@ -331,7 +345,8 @@ with expect(ValueError, match="no extent of the empty pool can hold"):
 # %% [markdown]
 # ## Quiz
 #
-# **1.** Max, a model with 4,096 tokens, requests of 400. Somebody doubles the longest length the model allows. How many requests run now?
+# **1.** Max, a model with 4,096 tokens, requests of 400. Somebody doubles the longest length the model allows. How
+# many requests run now?
 #
 # <details><summary>Answer</summary>
 # Half as many, though no request has changed. Max pays for what is allowed, not for what is used.
@@ -340,7 +355,8 @@ with expect(ValueError, match="no extent of the empty pool can hold"):
 # **2.** An oracle tells every answer's length. Which of the three kinds of waste is gone?
 #
 # <details><summary>Answer</summary>
-# Internal waste. What will be written later still lies empty until then, and holes still come when requests of different lengths leave.
+# Internal waste. What will be written later still lies empty until then, and holes still come when requests of
+# different lengths leave.
 # </details>
 #
 # **3.** Could one move the requests together, to close the holes?
@@ -352,7 +368,8 @@ with expect(ValueError, match="no extent of the empty pool can hold"):
 # **4.** “Our new layout halves peak memory.” What do you ask?
 #
 # <details><summary>Answer</summary>
-# Of what: with the weights or without? When: at the peak, or on average? And for which lengths? Best of all: how many requests run in the same memory?
+# Of what: with the weights or without? When: at the peak, or on average? And for which lengths? Best of all: how many
+# requests run in the same memory?
 # </details>
 #
 # ## What you have measured
@@ -366,16 +383,17 @@ with expect(ValueError, match="no extent of the empty pool can hold"):
 # | ShareGPT, requests batched: Max / Pow2 / Oracle / Paged | 7 / 10 / 14 / 35 |
 # | waste by kind | reserved: later · internal: never · external: holes |
 #
-# **Where do the gigabytes go?** Into promises. With the longest answer reserved, a fifth of the memory holds tokens. And what a cleverer guess saves, the holes take
-# back: even an oracle stays below half.
+# **Where do the gigabytes go?** Into promises. With the longest answer reserved, a fifth of the memory holds tokens.
+# And what a cleverer guess saves, the holes take back: even an oracle stays below half.
 
 # %%
 progress("02")
 
 # %% [markdown]
-# **Read the real thing.** All three rules and both allocators are [`minivllm/core/contiguous.py`](../minivllm/core/contiguous.py), one interface with the paged
-# manager, so the same scheduler drives both. vLLM never had a contiguous layout; what it does in its place is
-# [`vllm/v1/core/kv_cache_manager.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/kv_cache_manager.py), `allocate_slots`: it counts blocks, compares
-# with how many are free, and never looks for a hole.
+# **Read the real thing.** All three rules and both allocators are
+# [`minivllm/core/contiguous.py`](../minivllm/core/contiguous.py), one interface with the paged manager, so the same
+# scheduler drives both. vLLM never had a contiguous layout; what it does in its place is
+# [`vllm/v1/core/kv_cache_manager.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/kv_cache_manager.py),
+# `allocate_slots`: it counts blocks, compares with how many are free, and never looks for a hole.
 #
 # **Next:** [03 · Block tables](03_block_tables.ipynb) How can a text be read that lies in pieces, anywhere?

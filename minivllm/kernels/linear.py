@@ -22,8 +22,7 @@ from minivllm.kernels.activation import silu_mul
 from minivllm.kernels.launch import compute_dtype, next_power_of_2, programmatic_launch
 
 FEW_ROWS = 64
-import os
-PDLV = int(os.environ.get('PDLG','1'))
+WIDE = 16384  # outputs beyond which cuBLAS is as good already from 17 rows on
 
 
 @triton.jit
@@ -57,7 +56,7 @@ def one_row_kernel(
         gdc_wait()
     a = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
     y, up = tl.sum(a * w.to(tl.float32), axis=1), tl.sum(a * v.to(tl.float32), axis=1)
-    if PDL > 1:
+    if PDL:
         gdc_launch_dependents()
     put(y[None, :], up[None, :], bias, out, tl.zeros([1, 1], tl.int32), n[None, :], 1, N, GATED, BIAS)
 
@@ -86,7 +85,7 @@ def few_rows_kernel(
         if GATED:
             w = tl.load(from_weight + N * K + start, mask=inside, other=0.0).to(DOT)
             up = tl.dot(a, tl.trans(w), up, input_precision="tf32x3")
-    if PDL > 1:
+    if PDL:
         gdc_launch_dependents()
     n = n[None, :]
     if PARTS == 1:
@@ -121,29 +120,30 @@ def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, gated: bool) -> Tenso
     out = torch.empty(rows, width, dtype=x.dtype, device=x.device)
     operands = (x.contiguous(), weight, out if bias is None else bias, out)
     pdl = programmatic_launch()
-    options = {"GATED": gated, "BIAS": bias is not None, "DOT": compute_dtype(x.dtype), "PDL": PDLV * pdl, "launch_pdl": pdl}
+    options = {"GATED": gated, "BIAS": bias is not None, "DOT": compute_dtype(x.dtype), "PDL": pdl, "launch_pdl": pdl}
     if rows == 1:
         block_k = next_power_of_2(inner)
-        block_n = max(1, 4096 // block_k)
+        block_n = max(1, (2048 if gated else 4096) // block_k)
         one_row_kernel[(triton.cdiv(width, block_n),)](
             *operands, rows, width, K=inner, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=4, **options
         )
     else:
         blocks = triton.cdiv(width, 32)
         parts = max(1, min(128 // blocks, inner // 512))
-        block_m = max(16, next_power_of_2(rows))
+        block_m = 16 if rows <= 16 else 64
         scratch = 2 * parts * block_m * width if parts > 1 else 0
         partial = torch.empty(scratch, dtype=torch.float32, device=x.device)
         few_rows_kernel[(blocks, parts)](
             *operands, partial, counters(x.device), rows, width, K=inner, BLOCK_M=block_m, BLOCK_N=32, BLOCK_K=128,
-            PARTS=parts, num_warps=4, num_stages=4, **options,
+            PARTS=parts, num_warps=4, num_stages=5 if x.element_size() == 2 else 3, **options,
         )  # fmt: skip
     return out
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x: [T, K]` times `weight: [N, K]` transposed, plus `bias: [N]` -> [T, N]; float32 sums."""
-    return skinny(x, weight, bias, gated=False) if len(x) <= FEW_ROWS else F.linear(x, weight, bias)
+    few = len(x) <= 16 or (len(x) <= FEW_ROWS and len(weight) <= WIDE)
+    return skinny(x, weight, bias, gated=False) if few else F.linear(x, weight, bias)
 
 
 def linear_silu_mul(x: Tensor, gate_up: Tensor) -> Tensor:

@@ -14,8 +14,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from minivllm.kernels.launch import next_power_of_2, programmatic_launch
 
-import os
-PDLV = int(os.environ.get('PDLN','1'))
 
 @triton.jit
 def norm_kernel(
@@ -27,8 +25,6 @@ def norm_kernel(
     column = tl.arange(0, BLOCK)
     inside = column < H
     scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    if PDL == 3:
-        gdc_launch_dependents()
     if PDL:
         gdc_wait()
     value = tl.load(x + token * H + column, mask=inside, other=0.0).to(tl.float32)
@@ -37,7 +33,7 @@ def norm_kernel(
         rounded = value.to(total.dtype.element_ty)  # what the next layer will read
         tl.store(total + token * H + column, rounded, mask=inside)
         value = rounded.to(tl.float32)
-    if PDL == 2:
+    if PDL:
         gdc_launch_dependents()
     root = tl.sqrt(tl.sum(value * value, axis=0) / H + eps)
     tl.store(normed + token * H + column, value / root * scale, mask=inside)
@@ -52,7 +48,7 @@ def add_rms_norm(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float)
     pdl = programmatic_launch()
     norm_kernel[(x.numel() // hidden,)](
         x, x if residual is None else residual, weight, normed, total, eps,
-        H=hidden, BLOCK=next_power_of_2(hidden), ADD=residual is not None, PDL=PDLV * pdl,
+        H=hidden, BLOCK=next_power_of_2(hidden), ADD=residual is not None, PDL=pdl,
         num_warps=4 if hidden <= 4096 else 8, launch_pdl=pdl,
     )  # fmt: skip
     return normed, total

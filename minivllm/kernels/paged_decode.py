@@ -1,7 +1,7 @@
 """Decode attention: one new token per request against all its pages, read once at close to the speed of the memory.
 
 A program takes one work item (a piece of one request's context) and one key head. The query heads that share the key head are
-the rows of a tile, padded to the 16 that a tensor core multiplies, so a key is read once for all of them. The new token never
+the rows of a tile, so a key is read once for all of them; they are repeated to the 16 rows that a tensor core multiplies. The new token never
 goes through memory: its program norms, rotates and stores it, and starts the online softmax with it.
 
 Work items are sorted longest first, or the last program to start would be the longest; few requests are cut into pieces, so that
@@ -22,9 +22,6 @@ from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_o
 from minivllm.kernels.pieces import merge_pieces, store_piece
 from minivllm.kernels.store import norm_and_rotate
 
-import os
-from triton.language.extra.cuda import gdc_launch_dependents
-PDLV = int(os.environ.get('PDLA','0'))
 TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
 MAX_PIECES = 32  # of one request; the last program reads them one after another
 
@@ -56,7 +53,7 @@ def plan_kernel(
     if SPLIT:
         size = tl.maximum(tl.cdiv(tl.sum(earlier), target), tl.cdiv(tl.max(earlier), MAX_PIECES - 1))
         size = tl.maximum(size, 2 * TILE)
-        pieces = tl.where(decodes, tl.maximum((earlier + size // 2) // size, 1), 0)
+        pieces = tl.where(decodes, tl.maximum(tl.cdiv(earlier - size // 4, size), 1), 0)
     mine = tl.sum(tl.where(r == row, earlier, 0))
     my_pieces = tl.sum(tl.where(r == row, pieces, 0))
     longer = (earlier > mine) | ((earlier == mine) & (r < row))
@@ -79,9 +76,9 @@ def plan_kernel(
 
 
 def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, programs: int | None = None) -> DecodePlan:
-    """Work items for the rows of `batch` that feed one token; about `programs` programs (5 per multiprocessor) if any is split."""
+    """Work items for the rows of `batch` that feed one token; about `programs` programs (4 per multiprocessor) if any is split."""
     rows, device = len(batch.context_lens), batch.context_lens.device
-    target = max(1, (programs or 5 * multiprocessors()) // kv_heads)
+    target = max(1, (programs or 4 * multiprocessors()) // kv_heads)
     split = rows < 1.5 * target
     items = min(target + rows, MAX_PIECES * rows) if split else rows
     scratch = items * q_heads if split else 0
@@ -104,8 +101,8 @@ def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, pr
 def decode_kernel(
     qkv, k_pool, v_pool, out, q_norm, k_norm, cos_sin, slots, tables,
     items, count, counters, partial, log_sums, eps, scale, qkv_stride, table_stride,
-    HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_G: tl.constexpr,
-    BLOCK_E: tl.constexpr, SPLIT: tl.constexpr, PDLA: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
+    HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, GROUP: tl.constexpr,
+    TIMES: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One program: one work item, one key head. `scale` includes log2(e), so that exp2 gives the softmax."""
     head, item = tl.program_id(0), tl.program_id(1)
@@ -116,26 +113,26 @@ def decode_kernel(
     if item >= tl.load(count):
         return
     group: tl.constexpr = HQ // HKV
-    g, d = tl.arange(0, BLOCK_G)[:, None], tl.arange(0, BLOCK_D)[None, :]
-    real = (g < group) & (d < D)  # [BLOCK_G, BLOCK_D]
-    q_head = head * group + g
+    g, d = tl.arange(0, GROUP)[:, None], tl.arange(0, BLOCK_D)[None, :]
     angles = cos_sin + position.to(tl.int64) * D
-
-    q = norm_and_rotate(qkv + token * qkv_stride + q_head * D, q_norm, real, angles, d, eps, D, NORM, ROPE)
-    q = q.to(qkv.dtype.element_ty).to(DOT)
-    new = qkv + token * qkv_stride + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # the new token's key
-    k = norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE).to(k_pool.dtype.element_ty)
-    v = tl.load(new + HKV * D + d, mask=d < D, other=0.0)  # [1, BLOCK_D]
+    heads = qkv + token * qkv_stride
+    inside = (g < group) & (d < D)
+    q = norm_and_rotate(heads + (head * group + g) * D, q_norm, inside, angles, d, eps, D, NORM, ROPE)
+    q = q.to(qkv.dtype.element_ty).to(DOT)  # [GROUP, BLOCK_D]
+    new = heads + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # the new token's key
+    k = norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE).to(k_pool.dtype.element_ty)  # [1, BLOCK_D]
+    v = tl.load(new + HKV * D + d, mask=d < D, other=0.0)
     newest = end == position  # the piece that ends where the new token begins takes it along
     slot = tl.load(slots + token)
     written = d < tl.where(newest & (slot >= 0), D, 0)
     tl.store(k_pool + (slot * HKV + head) * D + d, k, mask=written)
     tl.store(v_pool + (slot * HKV + head) * D + d, v, mask=written)
 
-    score = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale
-    m = tl.where(newest, score, float("-inf"))  # [BLOCK_G]: largest score
-    l = tl.where(newest, 1.0, 0.0) + tl.zeros([BLOCK_G], tl.float32)  # sum of exp2(score - m)
-    acc = tl.where(newest, v.to(tl.float32), 0.0) + tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
+    m = tl.where(newest, tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale, float("-inf"))
+    m = tl.reshape(repeat(m[:, None], TIMES), [GROUP * TIMES])  # [16 or more]: largest score
+    q = repeat(q, TIMES)
+    l = tl.where(newest, 1.0, 0.0) + tl.zeros([GROUP * TIMES], tl.float32)  # sum of exp2(score - m)
+    acc = tl.where(newest, v.to(tl.float32), 0.0) + tl.zeros([GROUP * TIMES, BLOCK_D], tl.float32)
 
     # Lanes past the end read the last valid token again and score -inf. The page index of the next tile is loaded one
     # iteration early: an index loaded where it is used would break the pipeline of the loads that depend on it.
@@ -150,7 +147,7 @@ def decode_kernel(
         values = tl.load(v_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
         at = tl.minimum(start + TILE + lane, last)
         page = tl.load(table + at // PAGE)
-        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3") * scale  # [BLOCK_G, TILE]
+        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3") * scale  # [16 or more, TILE]
         scores = tl.where((start + lane < end)[None, :], scores, float("-inf"))
         highest = tl.maximum(m, tl.max(scores, axis=1))
         weights = tl.exp2(scores - highest[:, None])
@@ -159,21 +156,27 @@ def decode_kernel(
         acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="tf32x3")
         m = highest
 
-    if PDLA:
-        gdc_launch_dependents()
+    i = tl.arange(0, GROUP * TIMES)[:, None]
+    q_head = head * group + i // TIMES
+    real = (i % TIMES == 0) & (i // TIMES < group) & (d < D)
     if SPLIT and pieces > 1:
-        scratch = (item * HQ + head * group).to(tl.int64)
-        store_piece(acc, m, l, partial + (scratch + g) * D + d, log_sums + scratch + tl.arange(0, BLOCK_G), real)
+        scratch = item.to(tl.int64) * HQ + q_head
+        store_piece(acc, m, l, partial + scratch * D + d, log_sums + scratch, real)
         tl.debug_barrier()  # every thread's part is written before this program is counted
         if tl.atomic_add(counters + row * HKV + head, 1, sem="acq_rel") == pieces - 1:  # the last one merges
-            scratch = (first * HQ + head * group).to(tl.int64)
-            e = tl.arange(0, BLOCK_E)
-            inside = e < group * D
-            merged = merge_pieces(partial + scratch * D, log_sums + scratch, pieces, HQ, e, inside, D, 4)
-            tl.store(out + token * (HQ * D) + head * (group * D) + e, merged, mask=inside)
+            whole = (first * HQ + head * group).to(tl.int64)
+            e = tl.arange(0, GROUP * BLOCK_D)
+            merged = merge_pieces(partial + whole * D, log_sums + whole, pieces, HQ, e, e < group * D, D, 4)
+            tl.store(out + token * (HQ * D) + head * (group * D) + e, merged, mask=e < group * D)
             tl.store(counters + row * HKV + head, 0)  # for the next launch
     else:
         tl.store(out + token * (HQ * D) + q_head * D + d, acc / l[:, None], mask=real)
+
+
+@triton.jit
+def repeat(x, TIMES: tl.constexpr):
+    """`x: [N, M]` -> [N * TIMES, M], every row TIMES times in a row."""
+    return tl.reshape(tl.broadcast_to(x[:, None, :], [x.shape[0], TIMES, x.shape[1]]), [x.shape[0] * TIMES, x.shape[1]])
 
 
 def paged_decode(
@@ -187,13 +190,14 @@ def paged_decode(
     """
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
+    group = next_power_of_2(q_heads // kv_heads)
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
         qkv, kv_layer[0], kv_layer[1], out, q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
         batch.slots, batch.block_tables, *plan,
         eps, head_dim**-0.5 * 1.4426950408889634, qkv.stride(0), batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
-        BLOCK_G=max(16, next_power_of_2(q_heads // kv_heads)), BLOCK_E=next_power_of_2(q_heads // kv_heads * head_dim),
-        PDLA=PDLV, SPLIT=len(plan.log_sums) > 0, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(kv_layer.dtype), num_warps=2, num_stages=3 if head_dim <= 128 else 2,
+        GROUP=group, TIMES=max(1, 16 // group),
+        SPLIT=len(plan.log_sums) > 0, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
+        DOT=compute_dtype(kv_layer.dtype), num_warps=1, num_stages=3 if head_dim <= 128 else 2,
     )  # fmt: skip

@@ -23,8 +23,6 @@ from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_o
 from minivllm.kernels.pieces import merge_pieces, store_piece
 
 
-TILE = 64  # keys per iteration
-
 
 class PrefillPlan(NamedTuple):
     """The shape of the launch, and scratch for the pieces of a context; made once per step."""
@@ -48,14 +46,14 @@ def sweep(
     one page, and `source` describes the pool. "slots": pages are small, every token is looked up, and `source` is a pointer.
     """
     lane = tl.arange(0, TILE)
+    value_source = source + value_row.to(tl.int64) * (HEADS * D) if FROM == "slots" else source
     ahead = tl.minimum(begin + lane, context - 1) if FROM == "slots" else begin
     page = tl.load(table + ahead // PAGE) if FROM != "step" else first
     for start in tl.range(begin, end, TILE, num_stages=1 if MASKED else STAGES):  # few steps are masked: keep no buffers
         if FROM == "slots":
-            row = page.to(tl.int64) * PAGE + ahead % PAGE  # [TILE]
-            keys = tl.load(source + ((row * HEADS + k_head) * D)[:, None] + d, mask=d < D, other=0.0).to(DOT)
-            row += value_row
-            values = tl.load(source + ((row * HEADS + v_head) * D)[:, None] + d, mask=d < D, other=0.0).to(DOT)
+            offset = ((page.to(tl.int64) * PAGE + ahead % PAGE) * HEADS * D)[:, None] + d  # [TILE, BLOCK_D]
+            keys = tl.load(source + k_head * D + offset, mask=d < D, other=0.0).to(DOT)
+            values = tl.load(value_source + v_head * D + offset, mask=d < D, other=0.0).to(DOT)
             ahead = tl.minimum(start + TILE + lane, context - 1)
         else:
             row = first + start if FROM == "step" else page * PAGE + start % PAGE
@@ -141,8 +139,8 @@ def prefill_kernel(
     if pieces == 1:
         tl.store(out + where, acc / l[:, None], mask=keep)
     else:  # scratch: [pieces, T, Hq, D]
-        at = piece.to(tl.int64) * stride * D + where
-        store_piece(acc, m, l, partial + at, log_sums + piece * stride + (first + token) * HQ + head * group + i % group, keep)
+        scratch = piece.to(tl.int64) * stride + ((first + token) * HQ + head * group + i % group)[:, None]
+        store_piece(acc, m, l, partial + scratch * D + d, log_sums + scratch, keep)
 
 
 @triton.jit
@@ -168,7 +166,7 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, hea
     """Tile height and number of pieces from what the host knows: T, R and the longest row and context."""
     device, group = batch.context_lens.device, q_heads // kv_heads
     longest = min(batch.max_query_len, tokens) * group
-    block_m = max(16, next_power_of_2(group), min(128, next_power_of_2(longest)))
+    block_m = max(16, next_power_of_2(group), min(64 if head_dim <= 128 else 32, next_power_of_2(longest)))
     rows = len(batch.context_lens)
     tiles = tokens // (block_m // group) + rows
     idle = 2 * multiprocessors() // (triton.cdiv(tokens, block_m // group) * kv_heads)  # at least so many tiles are live
@@ -190,7 +188,9 @@ def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: Pref
     tokens, heads = turned.shape[:2]
     q_heads = heads - 2 * kv_heads
     rows, stride = len(batch.context_lens), tokens * q_heads
-    block_d, tile = next_power_of_2(head_dim), TILE
+    block_d = next_power_of_2(head_dim)
+    row_bytes = block_d * kv_layer.element_size()
+    tile = 64 if row_bytes <= 512 else 32  # keys per iteration
     box = [tile, 1, block_d]
     in_pages = block_size % tile == 0
     cached = TensorDescriptor.from_tensor(kv_layer.view(-1, kv_heads, head_dim), box) if in_pages else kv_layer
@@ -202,7 +202,7 @@ def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: Pref
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=block_d, BLOCK_M=plan.block_m,
         BLOCK_R=next_power_of_2(rows), TOKENS=plan.block_m // (q_heads // kv_heads), PAGE=block_size,
         TILE=tile, FROM="pages" if in_pages else "slots", DOT=compute_dtype(kv_layer.dtype),
-        STAGES=3 if head_dim <= 128 else 2, num_warps=8 if plan.block_m == 128 else 4,
+        STAGES=3 if row_bytes <= 256 else 2, num_warps=4,
     )  # fmt: skip
     if plan.pieces > 1:
         block_e = min(512, next_power_of_2(q_heads * head_dim))

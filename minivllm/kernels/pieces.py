@@ -14,13 +14,13 @@ import triton.language as tl
 def store_piece(acc, m, l, partial, log_sums, real):
     """Leave a piece's output and log2-sum for `merge_pieces`.
 
-    `acc: [M, BLOCK_D]`, `m, l: [M]` largest score and sum of exp2(score - m); `partial: [M, BLOCK_D]`, `log_sums: [M]` pointers.
+    `acc: [M, BLOCK_D]`, `m, l: [M]` largest score and sum of exp2(score - m); `partial, log_sums`: pointers, [M, BLOCK_D] and [M, 1].
     A row that saw no key of the piece weighs nothing.
     """
     seen = l > 0
     tl.store(partial, tl.where(seen[:, None], acc / tl.where(seen, l, 1.0)[:, None], 0.0), mask=real)
-    rows = tl.max(real.to(tl.int32), axis=1) > 0
-    tl.store(log_sums, tl.where(seen, m + tl.log2(tl.where(seen, l, 1.0)), float("-inf")), mask=rows)
+    rows = tl.max(real.to(tl.int32), axis=1)[:, None] > 0
+    tl.store(log_sums, tl.where(seen, m + tl.log2(tl.where(seen, l, 1.0)), float("-inf"))[:, None], mask=rows)
 
 
 @triton.jit

@@ -18,6 +18,7 @@ class Stethoscope:
 
     `nan`: the first layer and request whose output is not finite. `inexact`: the first ones that differ from float32
     arithmetic over the same pages by more than `tolerance` of the largest value. Every attention is computed twice.
+    Raises `ValueError` for an engine that simulates, or that replays CUDA graphs, which nobody can listen to.
     """
 
     def __init__(self, engine: Engine, tolerance: float = 0.02) -> None:
@@ -25,6 +26,8 @@ class Stethoscope:
         self.inexact: list[str] = []
         self.tolerance = tolerance
         self._runner = cast(Any, engine.runner)
+        if not hasattr(self._runner, "decoder") or getattr(self._runner, "graphs", None) is not None:
+            raise ValueError("a stethoscope needs an engine with a model and enforce_eager=True")
         self._decoder = self._runner.decoder
         self._ops, self._launch = self._decoder.ops, self._runner.launch
         self._rows: list[str] = []

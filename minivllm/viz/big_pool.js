@@ -29,7 +29,7 @@ export function createBigPool(ctx) {
 
   function colours() {
     const css = getComputedStyle(ctx.root), get = (name) => css.getPropertyValue(name).trim();
-    return { line: get("--line"), bg: get("--bg") || "#fff", loss: get("--loss"), lossTint: get("--loss-tint"), own: get("--f0") };
+    return { line: get("--line"), bg: get("--bg") || "#fff", loss: get("--loss"), lossTint: get("--loss-tint"), own: [0, 1, 2, 3, 4, 5].map((i) => get(`--f${i}`)) };
   }
 
   function draw() {
@@ -38,7 +38,7 @@ export function createBigPool(ctx) {
     const rows = Math.ceil(marks / columns);
     grid = { columns, pitch, per, rows };
     canvas.width = width * ratio; canvas.height = rows * pitch * ratio; canvas.style.width = `${width}px`; canvas.style.height = `${rows * pitch}px`;
-    const c = canvas.getContext("2d"), ink = colours(), { state, now } = ctx, mine = new Set(state.requests.get(ctx.selected)?.table || []);
+    const c = canvas.getContext("2d"), ink = colours(), { state, now } = ctx, mine = new Set((ctx.many && state.requests.get(ctx.selected)?.table) || []);
     c.scale(ratio, ratio);
     const hatch = document.createElement("canvas"); hatch.width = hatch.height = 8;
     const hc = hatch.getContext("2d"); hc.strokeStyle = ink.line; hc.lineWidth = 2; hc.beginPath(); for (const o of [-8, 0, 8]) { hc.moveTo(o, 8); hc.lineTo(o + 8, 0); } hc.stroke();
@@ -48,7 +48,8 @@ export function createBigPool(ctx) {
       if (per > 1) { share(c, ink, order.slice(m * per, (m + 1) * per), x, y, size, pattern); continue; }
       const b = order[m], ref = state.ref[b];
       if (ref) {
-        c.globalAlpha = mine.has(b) ? 1 : 0.62; c.fillStyle = mine.has(b) ? ink.own : ink.line; c.fillRect(x, y, size, size); c.globalAlpha = 1;
+        const own = mine.has(b) ? 0 : ref === 1 ? ctx.colour(ctx.owners[b][0]) : null;
+        c.globalAlpha = own === null ? 0.62 : 1; c.fillStyle = own === null ? ink.line : ink.own[own]; c.fillRect(x, y, size, size); c.globalAlpha = 1;
         if (ref > 1) { c.fillStyle = ink.bg; c.beginPath(); c.arc(x + size / 2, y + size / 2, size * 0.2, 0, 7); c.fill(); }
       } else {
         if (state.hash[b]) { c.fillStyle = pattern; c.fillRect(x, y, size, size); }
@@ -95,7 +96,7 @@ export function createBigPool(ctx) {
 
   function drawLegend() {
     const sample = (cls, words) => h("span", null, h("i", { class: `sample dot ${cls}` }), words);
-    fill(legend, sample("used", "in use"), sample("sharing", "shared"), ctx.selected && sample("mine", `in ${ctx.selected}'s table`), sample("cached", "cached"), sample("free", "free"), sample("evict", "evicted in this tick"));
+    fill(legend, sample("used", "in use"), sample("sharing", "shared"), ctx.many && ctx.selected && sample("mine", `in ${ctx.selected}'s table`), sample("cached", "cached"), sample("free", "free"), sample("evict", "evicted in this tick"));
   }
 
   canvas.addEventListener("pointermove", (e) => {

@@ -16,7 +16,7 @@ export function rowsOf(trace) {
       else if (e.kind === "admit") live.set(e.request, "stall");
       else if (e.kind === "wait") now.set(e.request, { kind: "wait", why: e.reason });
       else if (e.kind === "preempt") { live.set(e.request, "wait"); now.set(e.request, { kind: "preempt", lost: e.lost }); }
-      else if (e.kind === "run") { now.set(e.request, { kind: e.decode ? "decode" : "prefill", count: e.count }); bar[e.decode ? "decodes" : "prompts"] += e.count; }
+      else if (e.kind === "run") { const one = e.decode && e.count === 1; now.set(e.request, { kind: one ? "decode" : "prefill", count: e.count }); bar[one ? "decodes" : "prompts"] += e.count; }  // a resumed request recomputes
       else if (e.kind === "token" && e.first && row) { row.first = i + 1; if (now.has(e.request)) now.get(e.request).first = true; }
       else if (e.kind === "finish" && row) { row.done = i + 1; live.delete(e.request); if (now.has(e.request)) now.get(e.request).done = true; }
     }

@@ -11,7 +11,7 @@ from minivllm.viz.palette import LIGHT
 from minivllm.viz.static import NEUTRAL, WIDTH
 from minivllm.viz.svg import document, glyph, rect, text, wrap
 
-WORDS = {".": "waits", "p": "prompt", "d": "decodes", "-": "runs, gets nothing", "!": "preempted"}
+WORDS = {".": "waits", "p": "computes prompt tokens", "d": "decodes", "-": "runs, gets nothing", "!": "preempted"}
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Chart:
         return len(self.decodes)
 
 
-def chart(ticks: Iterable[Sequence[ev.Event]], budget: int = 0) -> Chart:
+def chart(ticks: Iterable[Sequence[ev.Event]]) -> Chart:
     """The chart of recorded ticks (`Recorder.ticks`); a last, incomplete one is left out."""
     made, live = Chart(), dict[str, str]()
     for events in ticks:
@@ -67,8 +67,9 @@ def _follow(events: Sequence[ev.Event], made: Chart, live: dict[str, str]) -> di
             case ev.Preempt(who):
                 live[who], marks[who] = "waiting", "!"
             case ev.Run(who, _, count, decode):
-                marks[who] = "d" if decode else "p"
-                decodes, prompts = (decodes + count, prompts) if decode else (decodes, prompts + count)
+                one = decode and count == 1  # a resumed request recomputes what it had written, too
+                marks[who] = "d" if one else "p"
+                decodes, prompts = (decodes + 1, prompts) if one else (decodes, prompts + count)
             case ev.Token(who, _, True):
                 made.rows[who].first = tick
             case ev.Finish(who):

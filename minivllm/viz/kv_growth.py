@@ -9,74 +9,62 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-import anywidget
 import traitlets
 
 from minivllm.viz import bundle
 from minivllm.viz.kv_panel import Run, height, here, panel, style, width
+from minivllm.viz.playable import Playable
 
 GAP, MARGIN = 28, 20
 
 
-class KVGrowth(anywidget.AnyWidget):
+class KVGrowth(Playable):
     """Runs of one text side by side. `rows[name]` is a list of `(start, count)`: each step's positions, as computed.
 
-    `words` are the tokens of the text, `bytes_per_token` what keeping one costs. `at` is the step shown, 0 … `last`.
+    `words` are the tokens of the text, `bytes_per_token` what keeping one costs. `tick` is the step shown, 0 … `edge`.
     Raises `ValueError` for runs of different lengths.
     """
 
     _esm = bundle.module("kv_growth")
     _css = bundle.css("base", "kv_growth")
 
-    title = traitlets.Unicode().tag(sync=True)
-    at = traitlets.Int(0).tag(sync=True)
     panels = traitlets.List().tag(sync=True)
-    style = traitlets.Unicode(style()).tag(sync=True)
     say = traitlets.List().tag(sync=True)
+    sheet = traitlets.Unicode(style()).tag(sync=True)
 
     def __init__(
-        self, rows: Mapping[str, Sequence[tuple[int, int]]], words: Sequence[str], bytes_per_token: int, title: str = ""
+        self, rows: Mapping[str, Sequence[tuple[int, int]]], words: Sequence[str], bytes_per_token: int, title: str
     ) -> None:
         lengths = {name: len(steps) for name, steps in rows.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"the runs have {lengths} steps; allowed: the same number in each, at least one run")
         self.runs = [Run(name, tuple(steps)) for name, steps in rows.items()]
-        self.words = tuple(words)
+        self.words, self.bytes_per_token = tuple(words), bytes_per_token
         self.last = next(iter(lengths.values()))
-        self.bytes_per_token = bytes_per_token
-        super().__init__(
-            title=title,
-            at=self.last,
-            say=[self._say(step) for step in range(self.last + 1)],
-            panels=[self._panel(run) for run in self.runs],
-        )
+        say = [self._say(step) for step in range(self.last + 1)]
+        super().__init__(title=title, playhead=self.last, say=say, panels=[self._panel(run) for run in self.runs])
 
     def __repr__(self) -> str:
-        return f"KVGrowth(step {self.at} of {self.last})"
+        return f"KVGrowth(step {self.tick} of {self.edge})"
 
-    @traitlets.validate("at")
-    def _clamp(self, proposal: Any) -> int:
-        return min(max(0, int(proposal["value"])), self.last)
+    @property
+    def edge(self) -> int:
+        """The last step."""
+        return self.last
+
+    @property
+    def has_more(self) -> bool:
+        """A finished run has nothing more to do."""
+        return False
+
+    def advance(self) -> bool:
+        """Nothing can be run here."""
+        return False
 
     @property
     def sentence(self) -> str:
         """What the step shown does, in words: printed above the picture and read aloud."""
-        return str(self.say[self.at])
-
-    def step(self, n: int = 1) -> None:
-        """`n` steps forward."""
-        self.at += n
-
-    def back(self, n: int = 1) -> None:
-        """`n` steps back."""
-        self.at -= n
-
-    def show(self) -> None:
-        """Display the static snapshot, then the live widget."""
-        from IPython.display import display
-
-        display(self.static(), raw=True)
-        display(self)
+        return str(self.say[self.tick])
 
     def static(self) -> dict[str, str]:
         """The step shown as `text/plain` and as an `<img>`, for readers without a kernel."""
@@ -93,7 +81,7 @@ class KVGrowth(anywidget.AnyWidget):
             return f"Nothing is computed yet; the prompt has {self.runs[0].steps[0][1]} tokens."
         prompt = self.runs[0].end(1)
         word = self.words[prompt + step - 1] if prompt + step - 1 < len(self.words) else ""
-        written = f"Step {step} writes “{word}”." if word.strip() else f"Step {step}."
+        written = f"Step {step} writes “{word.strip()}”." if word.strip() else f"Step {step}."
         return " ".join([written, *(run.words(step) for run in self.runs)])
 
     def _notes(self, run: Run) -> list[str]:
@@ -110,8 +98,8 @@ class KVGrowth(anywidget.AnyWidget):
     def _ascii(self) -> str:
         width = max(len(run.name) for run in self.runs)
         lines = [self.sentence]
-        if self.at:
-            lines += [f"  {r.name:{width}}  {r.marks(self.at)}  {self._notes(r)[self.at]}" for r in self.runs]
+        if self.tick:
+            lines += [f"  {r.name:{width}}  {r.marks(self.tick)}  {self._notes(r)[self.tick]}" for r in self.runs]
         return "\n".join([*lines, "  # computed   ! computed again   = read from the cache"])
 
     def _html(self) -> str:
@@ -120,9 +108,9 @@ class KVGrowth(anywidget.AnyWidget):
         parts = []
         for at, run in enumerate(self.runs):
             x = MARGIN + at * (each + GAP)
-            parts.append(f'<g transform="translate({x},{MARGIN})">{panel(run, self.at)}')
+            parts.append(f'<g transform="translate({x},{MARGIN})">{panel(run, self.tick)}')
             parts.append(
-                f'<text class="note" x="34" y="{height(self.runs[0]) + 12}">{escape(self._notes(run)[self.at])}</text></g>'
+                f'<text class="note" x="34" y="{height(self.runs[0]) + 12}">{escape(self._notes(run)[self.tick])}</text></g>'
             )
         svg = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="kvg" width="{total}" height="{tall}" viewBox="0 0 {total} {tall}">'

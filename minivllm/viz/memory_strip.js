@@ -89,15 +89,16 @@ class Strips extends Player {
     }
     if (paged) parts.push(...this.scattered(row, u));
     else if (row.refused) parts.push(...this.refused(row.refused, u, width, slots));
-    return s("svg", { width, height: 66, role: "img", "aria-label": this.words(row) }, parts);
+    const below = parts.some((part) => part?.classList?.contains("below"));
+    return s("svg", { width, height: below ? 84 : 66, role: "img", "aria-label": this.words(row) }, parts);
   }
 
   refused(r, u, width, slots) {
     const y = H + 14, fits = r.at + r.need <= slots, from = (fits ? r.at : Math.max(0, r.at + r.hole - r.need)) * u, over = fits ? (r.at + r.hole) * u : from, short = Math.min(r.need, slots) - r.hole;
     const end = from + Math.min(r.need, slots) * u, narrow = width < 620;
     const why = r.prompt < r.hole && r.need > r.prompt * 2 ? `its ${r.prompt} tokens would fit in ${r.hole}, but it asks for ${r.need}` : narrow ? `asks ${r.need}, hole ${r.hole}, free ${r.free}` : `asks for ${r.need}, largest hole ${r.hole}, free in all ${r.free}`;
-    const right = end + 8 + why.length * 6.4 + 70 < width, left = !right && from > why.length * 6.4 + 70;
-    const label = s("text", { x: right ? end + 10 : left ? from - 10 : 0, y: right || left ? y + 12.5 : y + 31, class: "why", "text-anchor": left ? "end" : "start" }, s("tspan", { class: "name" }, r.who), ` refused: ${why}`);
+    const long = why.length * 6 + 76, right = end + 10 + long < width, left = !right && from > long;
+    const label = s("text", { x: right ? end + 10 : left ? from - 10 : 0, y: right || left ? y + 12.5 : y + 31, class: right || left ? "why" : "why below", "text-anchor": left ? "end" : "start" }, s("tspan", { class: "name" }, r.who), ` refused: ${why}`);
     return [
       r.hole > 0 && s("path", { d: `M${r.at * u} ${H + 4}V${y + 16}M${(r.at + r.hole) * u} ${H + 4}V${y + 16}`, class: "plumb" }),
       s("rect", { x: from + 0.75, y: y + 0.75, width: Math.max(2, end - from - 1.5), height: 14.5, rx: 3, class: "asked" }),

@@ -56,7 +56,8 @@ export class Player {
       this.asked = false;
       if (message.idle && message.of === "goto" && this.at === this.trace.edge) { this.pause(); this.hint = "all done: nobody runs or waits"; }
     }
-    this.at = Math.min(this.at, this.trace.edge);
+    // ticks that were run before this view was drawn come with "sync": only now can it stand where Python left the playhead
+    this.at = message.type === "sync" ? this.recorded(this.model.get("playhead")) : Math.min(this.at, this.trace.edge);
     this.soon();
   }
 

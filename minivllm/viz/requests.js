@@ -49,13 +49,14 @@ function table(ctx, r) {
 function ghosts(ctx, r) {
   const wait = ctx.now.waits.get(r.id), need = wait && wait.need ? wait.need : Math.ceil(r.tokens / ctx.state.size);
   const memory = wait && (wait.reason === "memory" || wait.reason === "hole"), has = memory ? wait.available : need;
-  const shown = wait || ctx.state.layout === "paged" ? Math.min(need, 21) : 0, short = need - has;
+  const shown = wait ? Math.min(need, 21) : 0, short = need - has;
   let words = "";
   if (memory) {
     const now = ctx.free >= need && wait.reason === "memory" ? " There is room for it now." : "";
     words = [h("span", { class: "loss" }, wait.reason === "hole" ? `${plural(short, "block")} short in one piece` : `${plural(short, "block")} short`), ` when this tick was planned.${now}`];
   } else if (wait) words = { seats: "Every seat is taken.", budget: "The token budget of this tick is spent.", preempted: "A tick that preempts admits nobody." }[wait.reason] || wait.reason;
-  else if (ctx.state.waiting.indexOf(r.id) > 0) words = `Behind ${ctx.state.waiting[ctx.state.waiting.indexOf(r.id) - 1]} in the line.`;
+  else if (ctx.state.waiting.indexOf(r.id) > 0) words = `${ctx.state.layout === "paged" ? `Needs ${plural(need, "block")}. ` : ""}Behind ${ctx.state.waiting[ctx.state.waiting.indexOf(r.id) - 1]} in the line.`;
+  else words = `Needs ${plural(need, "block")}; first in the line.`;
   return [
     shown > 0 && h("div", { class: "chips ghosts", "aria-label": `${r.id} needs ${plural(need, "block")}`, role: "img" },
       Array.from({ length: shown }, (_, i) => h("div", { class: "slot" }, h("span", { class: "logical" }, i), h("span", { class: i >= has ? "ghost missing" : "ghost" }, i >= has && glyph("evict", 11))))),

@@ -1,37 +1,9 @@
 // All ticks on one axis: pool, waste, prompt tokens, events. Recorded ticks after the playhead are pale.
+import { KINDS, LOSS, POOL, PROMPT, column } from "./column.js";
 import { createZoom } from "./zoom.js";
 import { fill, h, listing, mark, number, percents, plural, s, text } from "./dom.js";
 
-export const KINDS = ["hit", "evict", "preempt", "arrive", "finish"], LOSS = new Set(["evict", "preempt"]), NAMED = new Set(["preempt", "arrive", "finish"]);
-const STEPS = [15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200];
-const POOL = 44, PROMPT = 34, BINS = 100;
-
-// one tick (or bin of ticks) drawn around x = 0
-export function column(ctx, totals, cw, rows) {
-  const t = totals.at(-1), bw = Math.max(2, Math.min(34, cw * 0.62)), u = POOL / Math.max(1, t.blocks), parts = [];
-  const used = t.used * u, cached = t.cached * u, sum = (f) => totals.reduce((a, x) => a + f(x), 0);
-  parts.push(s("rect", { x: -bw / 2, y: rows.pool, width: bw, height: POOL, class: "frame" }),
-    used > 0 && s("rect", { x: -bw / 2, y: rows.pool + POOL - used, width: bw, height: used, class: "used" }),
-    cached > 0.3 && s("rect", { x: -bw / 2 + 0.5, y: rows.pool + POOL - used - cached, width: bw - 1, height: cached, class: "cached", fill: `url(#${ctx.uid}cached)` }));
-  const waste = t.held - t.filled;
-  if (!rows.squares) { const height = Math.max(1, (22 * waste) / Math.max(1, rows.waste)); if (waste) parts.push(s("rect", { x: -bw / 4, y: rows.wasteAt + 23 - height, width: bw / 2, height, class: "waste" })); } else {
-    const wide = Math.min(waste, rows.squares);
-    for (let i = 0; i < waste; i++) parts.push(s("rect", { x: -wide * 2.9 + 0.9 + (i % wide) * 5.8, y: rows.wasteAt + 18 - Math.floor(i / wide) * 5.6, width: 4.6, height: 4.6, class: "waste" }));
-  }
-  const computed = sum((x) => x.computed), reused = sum((x) => x.reused), pw = Math.max(1.5, Math.min(15, cw * 0.28)), v = PROMPT / Math.max(1, rows.prompt);
-  if (computed) parts.push(s("rect", { x: reused ? -pw - 1 : -pw / 2, y: rows.promptAt + PROMPT - computed * v, width: pw, height: Math.max(1, computed * v), class: "computed", fill: `url(#${ctx.uid}prefill)` }));
-  if (reused) parts.push(s("rect", { x: computed ? 1 : -pw / 2, y: rows.promptAt + PROMPT - reused * v, width: pw, height: Math.max(1, reused * v), class: "reused" }));
-  KINDS.forEach((kind, k) => {
-    const n = sum((x) => x.count[kind] || 0), y = rows.kinds + k * 20;
-    if (!n) return;
-    const names = NAMED.has(kind) ? totals.flatMap((x) => x.who[kind] || []) : [];
-    const tag = names.length === 1 ? names[0] : n > 1 ? (n > 999 ? `${Math.round(n / 100) / 10}k` : String(n)) : "";
-    const label = 17 + tag.length * 7 <= cw + 4 ? tag : "", width = label ? 17 + label.length * 7 : 14;
-    if (cw < 12) parts.push(s("rect", { x: -Math.max(1, cw / 2 - 1), y: y + 3, width: Math.max(2, cw - 2), height: 10, class: LOSS.has(kind) ? "tickmark loss" : "tickmark" }));
-    else parts.push(s("rect", { x: -width / 2 - 1, y, width: width + 2, height: 16, class: "gap" }), mark(kind, label ? -width / 2 + 8 : 0, y + 8, 12, LOSS.has(kind) ? "loss" : ""), label && text(-width / 2 + 16, y + 12, label, LOSS.has(kind) ? "tag loss" : "tag"));
-  });
-  return s("g", { class: "col" }, parts);
-}
+const STEPS = [15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200], BINS = 100;
 
 export function createTimeline(ctx) {
   const track = h("div", { class: "axis", role: "slider", tabindex: "0", "aria-label": "Tick", "aria-valuemin": "0" });
@@ -108,7 +80,7 @@ export function createTimeline(ctx) {
     group.replaceChildren(
       s("text", { x: x1 + 14, y: 16, class: "dimtext" }, `live edge: ${ctx.trace.edge + ctx.trace.offset}`),
       val(rows.pool + 18, [number(total.used), 1], [` in use, ${share} %`]), val(rows.pool + 34, [`${number(total.cached)} cached, ${number(free)} free`]),
-      val(rows.wasteAt + 22, [number(waste), 1], [` of ${plural(total.held, "slot")} empty`]),
+      val(rows.wasteAt + 22, [number(waste), 1], [` of ${plural(total.held, "slot")}${geometry.narrow ? "" : " empty"}`]),
       val(rows.promptAt + PROMPT - 18, [number(total.computed), 1], [` computed, ${number(total.reused)} reused`]),
       val(rows.promptAt + PROMPT - 2, ["hit rate so far "], [`${sum ? Math.round((100 * total.reusedSoFar) / sum) : 0} %`, 1]));
   }

@@ -12,6 +12,7 @@ export class Trace {
     this.colours = {};
     this.words = {};        // tokens of each request's prompt, as short words
     this.totals = [];       // numbers for the timeline, one per tick, 0 = before the first
+    this.head = new State(); // after the last complete tick, to go on from
     this.checkpoints = [];  // [i]: the state after tick i * EVERY
     this.cache = new Map();
   }
@@ -26,7 +27,9 @@ export class Trace {
     this.tail = [];
     this.cache.clear();
     if (this.edge === 1) this.totals = [summary(this.at(0), [], null)];
-    this.totals.push(summary(this.at(this.edge), tick.opening ? [] : tick.events, this.totals[this.edge - 1]));
+    for (const event of tick.events) this.head.apply(event);
+    this.totals.push(summary(this.head, tick.opening ? [] : tick.events, this.totals[this.edge - 1]));
+    if (this.edge % EVERY === 0) this.checkpoints[this.edge / EVERY] = this.head.clone();
   }
 
   // the timeline's numbers for one tick
@@ -41,6 +44,7 @@ export class Trace {
   }
 
   at(i) {
+    if (this.cache.size > 8) this.cache.clear();
     if (!this.cache.has(i)) this.cache.set(i, this.replay(i));
     return this.cache.get(i);
   }
@@ -49,10 +53,7 @@ export class Trace {
     let from = Math.floor(i / EVERY), state = null;
     while (from >= 0 && !this.checkpoints[from]) from -= 1;
     state = from >= 0 ? this.checkpoints[from].clone() : new State();
-    for (let t = Math.max(0, from * EVERY); t < i; t++) {
-      for (const event of this.ticks[t].events) state.apply(event);
-      if ((t + 1) % EVERY === 0 && !this.checkpoints[(t + 1) / EVERY]) this.checkpoints[(t + 1) / EVERY] = state.clone();
-    }
+    for (let t = Math.max(0, from * EVERY); t < i; t++) for (const event of this.ticks[t].events) state.apply(event);
     if (i === 0 && this.edge) for (const event of this.ticks[0].events) { if (event.kind === "start") break; state.apply(event); }
     if (i === this.edge) for (const item of this.tail) state.apply(item.event);
     return state;

@@ -24,7 +24,7 @@ def at_tick(lab, tick):
 
 
 def spoken(lab):
-    return lab.page.locator(".ev output.spoken").first.inner_text()
+    return lab.page.locator(".ev output.spoken").first.text_content()
 
 
 def agrees(lab, view="view"):
@@ -68,21 +68,21 @@ def test_chapter_00_the_tour_steps_goes_back_and_runs_on(open_chapter):
 def test_chapter_01_the_triangles_step_by_button_key_and_python(open_chapter):
     lab = chapter(open_chapter, "01")
     growth = lab.page.locator(".kvgrowth").first
-    assert "47 computed, 46 of them again" in growth.locator("output").inner_text()
+    assert "47 computed, 46 of them again" in growth.locator("output").text_content()
     for _ in range(5):
         growth.get_by_role("button", name="back", exact=True).click()
     press(lab, ".kvgrowth", "ArrowRight", "ArrowRight")
     growth.locator(".t", has_text="Step 37").wait_for()
-    assert lab.python("print(growth.at)") == "37"
-    assert lab.python("print(growth.sentence)") == growth.locator("output").inner_text()
+    assert lab.python("print(growth.tick)") == "37"
+    assert lab.python("print(growth.sentence)") == growth.locator("output").text_content()
     assert growth.locator(".row.future").count() == 2 * 3
-    lab.python("growth.at = 14")
+    lab.python("growth.tick = 14")
     growth.locator(".t", has_text="Step 14").wait_for()
-    assert growth.locator(".note").first.inner_text() == "203 computed so far · nothing kept"
+    assert growth.locator(".note").first.text_content() == "203 computed so far · nothing kept"
     press(lab, ".kvgrowth", "Home")
     growth.locator(".t", has_text="Before").wait_for()
     assert growth.get_by_role("button", name="back", exact=True).is_disabled()
-    lab.python("growth.at = 14")
+    lab.python("growth.tick = 14")
     shots(lab, "chapter-01-growth", ".kvgrowth")
     shots(lab, "chapter-01-loss", ".kvgrowth >> nth=1")
 

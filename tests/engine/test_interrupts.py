@@ -54,6 +54,17 @@ def test_after_an_interrupt_the_user_can_drop_everything_and_go_on() -> None:
     assert not engine.runner.tokens  # type: ignore[attr-defined]  # the runner has forgotten everybody
 
 
+def test_the_runner_hears_once_more_of_those_who_had_just_left() -> None:
+    engine = simulate(bs=4, runner=Interrupted(64, 4, when=[2]))
+    short, longer = engine.add(range(6), greedy(1)), engine.add(range(20, 26), greedy(3))
+    assert engine.step().finished == (short,)
+    with pytest.raises(KeyboardInterrupt):  # the plan that told the runner was lost
+        engine.step()
+    engine.step()
+    assert list(engine.runner.tokens) == [longer]  # type: ignore[attr-defined]
+    finish(engine)
+
+
 class Stop:
     """Raises `KeyboardInterrupt` when the `at`-th line of the package is about to run."""
 

@@ -128,7 +128,8 @@ def test_what_cannot_be_honoured_is_refused(params: dict[str, Any], says_: str) 
     [
         ("temperature", -0.1), ("temperature", float("nan")), ("temperature", float("inf")), ("top_k", -2),
         ("top_p", 0), ("top_p", 1.1), ("min_p", -0.1), ("repetition_penalty", 0), ("presence_penalty", 3),
-        ("frequency_penalty", -3), ("min_tokens", -1), ("min_tokens", 17), ("logprobs", 101), ("prompt_logprobs", -1), ("n", 0),
+        ("frequency_penalty", -3), ("min_tokens", -1), ("min_tokens", 17), ("logprobs", 101),
+        ("prompt_logprobs", -1), ("n", 0),
     ],
 )  # fmt: skip
 def test_parameters_out_of_range_are_refused_by_name(field: str, value: float) -> None:

@@ -36,12 +36,19 @@ def test_what_there_is_not_is_refused_with_what_there_is():
 
 
 def test_a_result_is_signed_and_written_as_json(tmp_path):
-    result = experiments.run("kv-size", tmp_path / "out.json", model=None, device="auto", tokens=128)
+    result = experiments.run("kv-size", tmp_path / "out.json", model=None, device="auto")
     saved = json.loads((tmp_path / "out.json").read_text())
-    assert saved["signed"]["command"] == "python -m minivllm experiment kv-size --tokens 128"
+    assert saved["signed"]["command"] == "python -m minivllm experiment kv-size"
+    assert saved["signed"]["seed"] is None
     assert {"python", "minivllm", "torch"} <= set(saved["signed"]["versions"])
     assert saved["signed"]["machine"]
     assert saved["rows"] == [list(row) for row in result.rows]
+
+
+def test_a_result_with_options_of_its_own_is_signed_with_the_call_that_made_it():
+    signed = experiments.run("hit-rate", requests=2, system=64).signed
+    assert signed["command"] == "minivllm.lab.experiments.run('hit-rate', requests=2, system=64)"
+    assert signed["seed"] == 0
 
 
 def test_a_table_is_aligned_and_says_what_it_claims():

@@ -1,4 +1,4 @@
-"""Every patient's fault is found by its instrument, and by no other; healthy engines raise no alarm, however they run."""
+"""Every patient's fault is found by its instrument and by no other; healthy engines raise no alarm."""
 
 import os
 import random
@@ -77,7 +77,9 @@ def test_the_text_of_these_is_wrong_without_an_error(ward, name):
     assert sick.answers != cured.answers
 
 
-@pytest.mark.parametrize("name", ["dynamic-prompt", "small-pool", "ping-pong", "starvation", "huge-blocks", "tiny-blocks"])
+@pytest.mark.parametrize(
+    "name", ["dynamic-prompt", "small-pool", "ping-pong", "starvation", "huge-blocks", "tiny-blocks"]
+)
 def test_the_symptom_is_there(ward, name):
     sick, cured = ward[name, False][0].metrics, ward[name, True][0].metrics
     waits = [sorted(ticks for ticks, _ in m.ttft) for m in (sick, cured)]
@@ -153,7 +155,7 @@ class Healthy(Patient):
     def visits(self) -> list[Visit]:
         """Some shared prefixes, some strangers, some who leave."""
         rng, visits = self.rng, []
-        for i in range(rng.randint(4, 14)):
+        for _ in range(rng.randint(4, 14)):
             shared = (f"system {rng.randrange(3)}", rng.choice((0, 9, 16, 24)))
             own = (f"question {rng.randrange(8)} {shared}", rng.randint(18, 30) if self.sane else rng.randint(1, 30))
             tick = rng.randint(1, 20)
@@ -188,6 +190,19 @@ def test_a_healthy_model_over_a_poisoned_pool_computes_nothing_but_numbers():
             poison(patient.engine)
             findings = patient.run().examine()
             assert [findings[name] for name in ("audit", "tables", "nan", "inexact")] == [[]] * 4, f"seed {seed}"
+
+
+def test_a_stethoscope_is_taken_off_again_and_refuses_an_engine_without_a_model():
+    from minivllm.lab.tensors import Stethoscope
+
+    with engine_with_model(None, EngineConfig(block_size=4, num_blocks=8)) as engine:
+        ops, launch = engine.runner.decoder.ops, engine.runner.launch
+        scope = Stethoscope(engine)
+        assert engine.runner.decoder.ops is scope
+        scope.remove()
+        assert (engine.runner.decoder.ops, engine.runner.launch) == (ops, launch)
+    with Engine(EngineConfig(num_blocks=8)) as engine, pytest.raises(ValueError, match="with a model"):
+        Stethoscope(engine)
 
 
 def test_poison_leaves_written_slots_alone():

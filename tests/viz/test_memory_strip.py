@@ -6,7 +6,7 @@ from base64 import b64decode
 import pytest
 
 from minivllm import Engine, EngineConfig, SamplingParams
-from minivllm.viz.memory_layout import pieces, percents, refusal, totals
+from minivllm.viz.memory_layout import percents, pieces, refusal, totals
 from minivllm.viz.memory_strip import NAMES, MemoryStrip
 
 REQUESTS = [(40, 20), (30, 60), (50, 14), (16, 16), (24, 40), (55, 50), (20, 30), (33, 33)]

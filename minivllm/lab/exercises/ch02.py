@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 from minivllm.core.contiguous import FirstFit
@@ -11,8 +10,8 @@ from minivllm.lab.grading import exercise, require
 Extent = tuple[int, int]
 
 
-def memories(count: int = 200, seed: int = 0) -> Iterator[tuple[int, list[Extent], list[int]]]:
-    """Random memories as first-fit leaves them: size, extents in use (unsorted), and the lengths of the holes."""
+def memories(count: int = 200, seed: int = 0) -> Iterator[tuple[int, list[Extent], FirstFit]]:
+    """Random memories as first-fit leaves them: size, extents in use in any order, and the allocator."""
     rng = random.Random(seed)
     for _ in range(count):
         size = rng.randint(4, 80)
@@ -23,7 +22,7 @@ def memories(count: int = 200, seed: int = 0) -> Iterator[tuple[int, list[Extent
             elif found := allocator.allocate(rng.randint(1, max(1, size // 4))):
                 used.append(found)
         rng.shuffle(used)
-        yield size, used, [length for _, length in allocator.holes()]
+        yield size, used, allocator
 
 
 @exercise(
@@ -49,7 +48,8 @@ def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
         got = student(size, list(extents))
         require(got == right, f"{size} slots, in use {extents}: {why}. You said {got}")
     tried = 0
-    for size, extents, holes in memories():
+    for size, extents, allocator in memories():
+        holes = [length for _, length in allocator.holes()]
         got, right = student(size, list(extents)), max(holes, default=0)
         require(got == right, f"{size} slots, in use {extents}: the engine's allocator has holes of {holes}, you said {got}")
         tried += 1
@@ -85,20 +85,16 @@ def can_admit(student: Callable[..., Any]) -> str:
 
 def _against_the_allocator(student: Callable[..., Any]) -> int:
     rng, tried = random.Random(1), 0
-    for size, extents, holes in memories(seed=1):
-        allocator = FirstFit(size)
-        free = [(0, 0), *sorted(extents), (size, 0)]
-        for (start, length), (after, _) in pairwise(free):  # leave exactly those holes
-            assert after >= start + length
-        tokens = rng.randint(1, max(2, size // 2))
-        right = any(hole >= tokens for hole in holes)
-        got = student(tokens, list(holes))
-        require(got is right, f"{tokens} tokens, holes {holes}, contiguous: the engine's allocator says {right}, you {got}")
-        block = rng.choice((1, 2, 4, 8))
+    for size, _, allocator in memories(seed=1):
+        holes = [length for _, length in allocator.holes()]
+        tokens, block = rng.randint(1, max(2, size // 2)), rng.choice((1, 2, 4, 8))
         aligned = [hole // block * block for hole in holes]
-        right = sum(aligned) // block >= -(-tokens // block)
-        got = student(tokens, aligned, block)
-        require(got is right, f"{tokens} tokens, holes {aligned}, block_size {block}: the engine says {right}, you {got}")
-        tried += 2
-        del allocator
+        for given, layout, right in (
+            (holes, None, allocator.allocate(tokens) is not None),
+            (aligned, block, sum(aligned) // block >= -(-tokens // block)),
+        ):
+            got = student(tokens, list(given), layout)
+            where = "contiguous" if layout is None else f"block_size {block}"
+            require(got is right, f"{tokens} tokens, holes {given}, {where}: the engine says {right}, you {got}")
+            tried += 1
     return tried

@@ -26,8 +26,6 @@ _NAMES = (
     "hit-rate",
     "preemption",
 )
-_EVERYWHERE = {"model": (None,), "device": (None, "auto")}
-"""Options the command line always passes on, and what they are when nobody gave them."""
 
 
 def names() -> dict[str, str]:
@@ -38,20 +36,19 @@ def names() -> dict[str, str]:
 def run(name: str, json_path: str | Path | None = None, **options: Any) -> Result:
     """Run one experiment; with `json_path` its table is written there as JSON too.
 
-    `model` and `device` go to the experiments that run a real model. Raises `ValueError` for a name or an option that
-    there is not, saying which there are.
+    An option that is None or "auto" counts as not given: `model` and `device` can be passed to every experiment.
+    Raises `ValueError` for a name or an option that there is not, saying which there are.
     """
     if name not in _NAMES:
         raise ValueError(f"experiment is {name!r}; there are {', '.join(_NAMES)}")
     function = _module(name).run
     known = inspect.signature(function).parameters
-    idle = [key for key, unset in _EVERYWHERE.items() if key not in known and options.get(key) in unset]
-    for key in idle:
-        options.pop(key, None)
-    if unknown := sorted(set(options) - set(known)):
+    given = {key: value for key, value in options.items() if key in known or value not in (None, "auto")}
+    if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"{name} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
-    result: Result = function(**options)
-    result.sign(name, {key: value for key, value in options.items() if value is not None})
+    result: Result = function(**given)
+    seed = given.get("seed", known["seed"].default) if "seed" in known else None
+    result.sign(name, {key: value for key, value in given.items() if value not in (None, "auto")}, seed)
     if json_path is not None:
         Path(json_path).write_text(result.to_json() + "\n")
     return result

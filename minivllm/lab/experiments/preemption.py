@@ -1,4 +1,4 @@
-"""A pool that is too small: requests are admitted by their prompt, grow, and push each other out (scenario of six)."""
+"""A pool that is too small: requests are admitted by their prompt, grow, and push each other out."""
 
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine

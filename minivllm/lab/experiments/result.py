@@ -25,7 +25,7 @@ class Chart(NamedTuple):
 class Result:
     """Rows under columns, the claim they test, and notes on what was assumed.
 
-    `signed` says how the table was made: experiment, options, command, machine, versions.
+    `signed` says how the table was made: experiment, command, seed, machine, versions.
     """
 
     title: str
@@ -63,15 +63,17 @@ class Result:
         """The same, with the signature, as JSON."""
         return json.dumps(asdict(self), indent=1)
 
-    def sign(self, name: str, options: dict[str, Any]) -> None:
-        """Write down how this table was made."""
-        given = "".join(f" --{key.replace('_', '-')} {value}" for key, value in options.items())
+    def sign(self, name: str, options: dict[str, Any], seed: int | None) -> None:
+        """Write down how this table was made; `options` are those given, `seed` None where nothing is drawn."""
+        if set(options) <= {"model", "device"}:
+            command = " ".join([f"python -m minivllm experiment {name}", *(f"--{k} {v}" for k, v in options.items())])
+        else:
+            given = "".join(f", {key}={value!r}" for key, value in options.items())
+            command = f"minivllm.lab.experiments.run({name!r}{given})"
         self.signed = {
             "experiment": name,
-            "options": {
-                key: value if isinstance(value, int | float | str) else str(value) for key, value in options.items()
-            },
-            "command": f"python -m minivllm experiment {name}{given}",
+            "command": command,
+            "seed": seed,
             "machine": machine(),
             "versions": {"python": platform.python_version(), **_versions("minivllm", "torch", "triton", "numpy")},
         }

@@ -3,6 +3,7 @@
 import time
 from typing import Any, NamedTuple
 
+from minivllm import events as ev
 from minivllm.engine import Engine
 from minivllm.lab.experiments.result import Cell, Chart, Result
 from minivllm.metrics import Metrics, quantile
@@ -10,10 +11,10 @@ from minivllm.request import SamplingParams
 
 
 class Measured(NamedTuple):
-    """One run of some requests together."""
+    """One run of some requests together. Times in seconds, medians."""
 
-    ttft: float  # seconds, median
-    tpot: float  # seconds, median
+    ttft: float
+    decode: float  # a step in which all of them decode and nobody's prompt is computed
     tokens_per_second: float
     computed: int
     cached: int
@@ -52,18 +53,18 @@ def run(
             for name, found in (("cold", cold), ("warm", warm)):
                 rows.append(
                     (many, name, found.computed, found.cached, 1000 * found.ttft, cold.ttft / found.ttft,
-                     1000 * found.tpot, found.tokens_per_second, found.tokens_per_second / cold.tokens_per_second)
+                     1000 * found.decode, found.tokens_per_second, found.tokens_per_second / cold.tokens_per_second)
                 )  # fmt: skip
         name, where = llm.name, str(engine.runner.device)  # type: ignore[attr-defined]
     return Result(
         f"A shared prefix of {system} tokens on {name}, {where}",
         "prefill 280 ms → 12 ms (23 times) with a warm cache, decode unchanged; concurrency 1 → 16",
-        ("concurrency", "cache", "tokens computed", "prompt tokens hit", "TTFT ms", "× faster", "ms per further token",
+        ("concurrency", "cache", "tokens computed", "prompt tokens hit", "TTFT ms", "× faster", "decode step ms",
          "tokens/s", "× throughput"),
         rows,
         [
-            f"Each request: the shared {system} tokens, {question} of its own, {output} generated. TTFT and time per "
-            "further token are medians over the requests of a run.",
+            f"Each request: the shared {system} tokens, {question} of its own, {output} generated. Times are medians; "
+            "a decode step is one in which all of them decode and no prompt is computed.",
             "Cold: the prefix cache is off. Warm: one request has been there before.",
             "The cache saves prefill only: a decode reads the same K/V, whoever computed it.",
         ],
@@ -73,15 +74,34 @@ def run(
 
 def measure(engine: Engine, prompts: list[list[int]], output: int) -> Measured:
     """Run prompts together, all added at once."""
-    metrics = Metrics(engine)
+    metrics, decodes = Metrics(engine), DecodeSteps(len(prompts))
+    detach = engine.bus.subscribe(decodes)
     began = time.perf_counter()
     for prompt in prompts:
         engine.add(prompt, SamplingParams(temperature=0.0, max_tokens=output, ignore_eos=True))
     engine.run()
     seconds = time.perf_counter() - began
     metrics.detach()
-    first, later = [s for _, s in metrics.ttft], [s for _, s in metrics.tpot]
+    detach()
     return Measured(
-        quantile(first, 0.5), quantile(later, 0.5) if later else 0.0, len(prompts) * output / seconds,
-        metrics.computed_tokens, metrics.hits,
+        quantile([s for _, s in metrics.ttft], 0.5), quantile(decodes.seconds or [0.0], 0.5),
+        len(prompts) * output / seconds, metrics.computed_tokens, metrics.hits,
     )  # fmt: skip
+
+
+class DecodeSteps:
+    """A listener that times the steps in which `batch` requests decode and no prompt is computed."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch, self.seconds = batch, list[float]()
+        self._began = 0.0
+        self._rows: list[bool] = []
+
+    def __call__(self, event: ev.Event) -> None:
+        """Follow one step."""
+        if isinstance(event, ev.Start):
+            self._began, self._rows = time.perf_counter(), []
+        elif isinstance(event, ev.Run):
+            self._rows.append(event.decode)
+        elif isinstance(event, ev.End) and len(self._rows) == self.batch and all(self._rows):
+            self.seconds.append(time.perf_counter() - self._began)
