@@ -469,7 +469,7 @@ class Engine:
             raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
 
     def _in_use(self, name: str) -> bool:
-        return name in self.scheduler.requests or self._results.samples(name) > 0
+        return name in self.scheduler.requests or self._results.holds(name)
 
     def _check_params(self, params: SamplingParams) -> None:
         if not isinstance(params, SamplingParams):

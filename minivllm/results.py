@@ -60,6 +60,10 @@ class Results:
         reader = self._readers.get(request.id)
         return reader.stopped if reader else None
 
+    def holds(self, request_id: str) -> bool:
+        """Whether the id belongs to a request, or to a sample of one, whose output is still to come."""
+        return request_id in self._prompts
+
     def samples(self, request_id: str) -> int:
         """How many samples of this request have been started, while some of them are still to end; else 0."""
         return len(self._groups.get(request_id, ()))

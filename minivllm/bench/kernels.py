@@ -106,8 +106,7 @@ def decode() -> Iterator[Line]:
 def decode_line(name: str, contexts: list[int], block_size: int) -> Line:
     """Attention with norm, rotation and store, beside the fastest kernel that only reads the same pages."""
     ops, weight, rope = TritonOps(), noise(HEAD_DIM), rope_table(16384)
-    layers = min(LAYERS, max(2, 600_000_000 // (sum(contexts) * TOKEN_BYTES)))  # more than the L2 cache holds
-    pool, batch, qkv = cuda_step([(context, 1) for context in contexts], block_size, layers)
+    pool, batch, qkv = cuda_step([(context, 1) for context in contexts], block_size, LAYERS)
     ours = timing.each(pool, lambda kv: ops.attention(qkv, kv, weight, weight, EPS, rope, batch))
     read = min(timing.each(pool, lambda kv, f=form: timing.read_only(kv, batch, f)) for form in timing.READ_FORMS)
     rate = f"{sum(contexts) * TOKEN_BYTES / ours / 1e3:.0f} GB/s"

@@ -49,18 +49,18 @@ class LongestPrefix(FCFS):
     """Most cached tokens first (affinity), so that a prefix is used while it is still there.
 
     Bound: whoever has waited `patience` ticks goes first, in arrival order; without that, a steady stream of hits would
-    starve everybody else.
+    starve everybody else. Only the first `window` of the queue are compared: matching costs a look-up per block.
     """
 
-    def __init__(self, patience: int = 64) -> None:
-        self.patience = patience
+    def __init__(self, patience: int = 64, window: int = 128) -> None:
+        self.patience, self.window = patience, window
 
     def pick(self, waiting: Sequence[Request], cache: Cache, tick: int) -> Request:
         """The oldest of the impatient, else the one with most to reuse."""
         oldest = min(waiting, key=lambda r: r.arrival)
         if tick - oldest.arrived_tick >= self.patience:
             return oldest
-        return max(waiting, key=lambda r: (len(cache.match(r)), -r.arrival))
+        return max(waiting[: self.window], key=lambda r: (len(cache.match(r)), -r.arrival))
 
 
 class ShortestPrompt(FCFS):

@@ -38,8 +38,9 @@ class DecodePlan(NamedTuple):
 
 @triton.jit
 def plan_kernel(
-    context_lens, query_starts, items, count, counters, rows, target, HKV: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_H: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, MAX_PIECES: tl.constexpr,
+    context_lens, query_starts, items, count, counters, rows, busy, idle, HKV: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_H: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, LEAST: tl.constexpr,
+    MAX_PIECES: tl.constexpr,
 ):  # fmt: skip
     """One program: one row finds its rank among all rows, and writes its work items there."""
     row = tl.program_id(0)
@@ -50,23 +51,27 @@ def plan_kernel(
     decodes = (context > 0) & (fed == 1)
     earlier = tl.where(decodes, context - 1, 0)
     pieces = decodes.to(tl.int32)
+    share = earlier  # tokens of a piece
     if SPLIT:
-        size = tl.maximum(tl.cdiv(tl.sum(earlier), target), tl.cdiv(tl.max(earlier), MAX_PIECES - 1))
-        size = tl.maximum(size, 2 * TILE)
-        pieces = tl.where(decodes, tl.maximum(tl.cdiv(earlier - size // 4, size), 1), 0)
+        total = tl.sum(earlier)
+        size = tl.maximum(tl.cdiv(total, busy), tl.minimum(LEAST, tl.cdiv(total, idle)))
+        size = tl.maximum(tl.maximum(size, tl.cdiv(tl.max(earlier), MAX_PIECES - 1)), 2 * TILE)
+        pieces = tl.maximum(tl.cdiv(earlier - size // 4, size), 1)  # a quarter too long is no reason to cut
+        share = tl.maximum(tl.cdiv(tl.cdiv(earlier, pieces), TILE), 1) * TILE
+        pieces = tl.where(decodes, tl.maximum(tl.cdiv(earlier, share), 1), 0)  # rounding up may have saved one
     mine = tl.sum(tl.where(r == row, earlier, 0))
     my_pieces = tl.sum(tl.where(r == row, pieces, 0))
+    my_share = tl.sum(tl.where(r == row, share, 0))
     longer = (earlier > mine) | ((earlier == mine) & (r < row))
     first = tl.sum(tl.where(longer, pieces, 0))
-    share = tl.cdiv(tl.cdiv(mine, tl.maximum(my_pieces, 1)), TILE) * TILE
     p = tl.arange(0, MAX_PIECES)
     used = p < my_pieces
     item = items + (first + p) * 8
     tl.store(item, row, mask=used)
     tl.store(item + 1, tl.load(query_starts + row), mask=used)
     tl.store(item + 2, tl.load(context_lens + row) - 1, mask=used)
-    tl.store(item + 3, tl.minimum(p * share, mine), mask=used)
-    tl.store(item + 4, tl.where(p == my_pieces - 1, mine, tl.minimum((p + 1) * share, mine)), mask=used)
+    tl.store(item + 3, p * my_share, mask=used)
+    tl.store(item + 4, tl.minimum((p + 1) * my_share, mine), mask=used)
     tl.store(item + 5, first, mask=used)
     tl.store(item + 6, my_pieces, mask=used)
     h = tl.arange(0, BLOCK_H)
@@ -75,12 +80,18 @@ def plan_kernel(
         tl.store(count, tl.sum(pieces))
 
 
-def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, programs: int | None = None) -> DecodePlan:
-    """Work items for the rows of `batch` that feed one token; about `programs` programs (4 per multiprocessor) if any is split."""
+def plan_decode(
+    batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, per_multiprocessor: int = 5
+) -> DecodePlan:
+    """Work items for the rows of `batch` that feed one token.
+
+    Few rows are cut: into about `per_multiprocessor` programs on each multiprocessor, but pieces under 192 tokens cost more than
+    they gain once there are two. From about three programs on, rows stay whole, and unused items (they cost time too) are none.
+    """
     rows, device = len(batch.context_lens), batch.context_lens.device
-    target = max(1, (programs or 4 * multiprocessors()) // kv_heads)
-    split = rows < 1.5 * target
-    items = min(target + rows, MAX_PIECES * rows) if split else rows
+    busy = max(1, per_multiprocessor * multiprocessors() // kv_heads)  # items that fill the GPU
+    split = rows < 0.6 * busy
+    items = min(busy + rows, MAX_PIECES * rows) if split else rows
     scratch = items * q_heads if split else 0
     plan = DecodePlan(
         items=torch.empty(items, 8, dtype=torch.int32, device=device),
@@ -90,8 +101,9 @@ def plan_decode(batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, pr
         log_sums=torch.empty(scratch, dtype=torch.float32, device=device),
     )
     plan_kernel[(rows,)](
-        batch.context_lens, batch.query_starts, plan.items, plan.count, plan.counters, rows, target, HKV=kv_heads,
-        BLOCK_R=next_power_of_2(rows), BLOCK_H=next_power_of_2(kv_heads), SPLIT=split, TILE=TILE, MAX_PIECES=MAX_PIECES,
+        batch.context_lens, batch.query_starts, plan.items, plan.count, plan.counters, rows, busy,
+        max(1, 2 * multiprocessors() // kv_heads), HKV=kv_heads,
+        BLOCK_R=next_power_of_2(rows), BLOCK_H=next_power_of_2(kv_heads), SPLIT=split, TILE=TILE, LEAST=192, MAX_PIECES=MAX_PIECES,
         num_warps=4,
     )  # fmt: skip
     return plan
@@ -112,6 +124,14 @@ def decode_kernel(
     first, pieces = tl.load(items + item * 8 + 5), tl.load(items + item * 8 + 6)
     if item >= tl.load(count):
         return
+    # Lanes past the end read the last valid token again and score -inf. The page index of the next tile is loaded one
+    # iteration early: an index loaded where it is used would break the pipeline of the loads that depend on it.
+    table = tables + row.to(tl.int64) * table_stride
+    lane = tl.arange(0, TILE)
+    last = tl.maximum(end - 1, 0)
+    at = tl.minimum(begin + lane, last)
+    page = tl.load(table + at // PAGE)
+
     group: tl.constexpr = HQ // HKV
     g, d = tl.arange(0, GROUP)[:, None], tl.arange(0, BLOCK_D)[None, :]
     angles = cos_sin + position.to(tl.int64) * D
@@ -134,13 +154,6 @@ def decode_kernel(
     l = tl.where(newest, 1.0, 0.0) + tl.zeros([GROUP * TIMES], tl.float32)  # sum of exp2(score - m)
     acc = tl.where(newest, v.to(tl.float32), 0.0) + tl.zeros([GROUP * TIMES, BLOCK_D], tl.float32)
 
-    # Lanes past the end read the last valid token again and score -inf. The page index of the next tile is loaded one
-    # iteration early: an index loaded where it is used would break the pipeline of the loads that depend on it.
-    table = tables + row.to(tl.int64) * table_stride
-    lane = tl.arange(0, TILE)
-    last = tl.maximum(end - 1, 0)
-    at = tl.minimum(begin + lane, last)
-    page = tl.load(table + at // PAGE)
     for start in range(begin, end, TILE):
         offset = ((page.to(tl.int64) * PAGE + at % PAGE) * HKV + head) * D  # [TILE]
         keys = tl.load(k_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
@@ -190,7 +203,7 @@ def paged_decode(
     """
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
-    group = next_power_of_2(q_heads // kv_heads)
+    group, split = next_power_of_2(q_heads // kv_heads), len(plan.log_sums) > 0
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
         qkv, kv_layer[0], kv_layer[1], out, q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
@@ -198,6 +211,6 @@ def paged_decode(
         eps, head_dim**-0.5 * 1.4426950408889634, qkv.stride(0), batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         GROUP=group, TIMES=max(1, 16 // group),
-        SPLIT=len(plan.log_sums) > 0, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(kv_layer.dtype), num_warps=1, num_stages=3 if head_dim <= 128 else 2,
+        SPLIT=split, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
+        DOT=compute_dtype(kv_layer.dtype), num_warps=2 if split else 1, num_stages=3 if head_dim <= 128 else 2,
     )  # fmt: skip

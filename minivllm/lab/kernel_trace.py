@@ -164,7 +164,8 @@ def _observe(job: _Job) -> Trace:
         before = sys.gettrace()
         sys.settrace(enter)
         try:
-            kernel[(1, 1) if job.program else job.grid](**job.tensors, **job.numbers)
+            with np.errstate(all="ignore"):
+                kernel[(1, 1) if job.program else job.grid](**job.tensors, **job.numbers)
         except Exception as error:
             raise error.__cause__ or error from None
         finally:

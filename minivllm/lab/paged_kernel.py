@@ -1,8 +1,8 @@
 """Paged decode attention with nothing added: one program per request and query head, one page per turn of the loop.
 
-The kernel of the course. The engine's own (`kernels/paged_decode.py`) is the same loop; it reads a page once for all the
-query heads that share it, cuts long contexts into pieces, and writes the new token on the way. Source: Kwon et al. 2023,
-section 4.3; Milakov & Gimelshein 2018 (online softmax).
+The kernel of the course. The engine's own (`kernels/paged_decode.py`) is the same loop; it reads a page once for all
+query heads that share it, cuts long contexts into pieces, and writes the new token on the way. Source: Kwon et al.
+2023, section 4.3; Milakov & Gimelshein 2018 (online softmax).
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,8 +29,8 @@ __all__ = ["Call", "attend", "call", "module_of", "paged", "source_of", "variant
 
 @triton.jit
 def paged(q, K, V, out, tables, lens, W, G, H, D: tl.constexpr, B: tl.constexpr):
-    row, head = tl.program_id(0), tl.program_id(1)
-    slot, d = tl.arange(0, B), tl.arange(0, D)
+    """One program: request `row`, query head `head`."""
+    row, head, slot, d = tl.program_id(0), tl.program_id(1), tl.arange(0, B), tl.arange(0, D)
     n, mine = tl.load(lens + row), (row * H * G + head) * D + d
     query = tl.load(q + mine).to(tl.float32) * D**-0.5
     m, l, acc = float("-inf"), 0.0, tl.zeros([D], tl.float32)
@@ -58,8 +59,9 @@ class Call(NamedTuple):
     out: Tensor
 
     def run(self, kernel: Any) -> Tensor:
-        """Launch it: compiled on a GPU, interpreted on a CPU."""
-        kernel[self.grid](**self.tensors, **self.numbers)
+        """Launch it: compiled on a GPU, interpreted on a CPU, where infinities raise no warnings, as on a GPU."""
+        with np.errstate(all="ignore"):
+            kernel[self.grid](**self.tensors, **self.numbers)
         return self.out
 
 

@@ -145,6 +145,7 @@ class KernelStepper(Playable):
 
     def _run(self, name: str, found: Trace) -> dict[str, Any]:
         first = next(n for n, line in enumerate(found.lines) if line.startswith("def ")) + 1
+        first += found.lines[first].strip().startswith('"""')
         size, tokens = self.call.numbers["B"], int(self.call.tensors["lens"][self.program[0]])
         told = Story(found, self.who, self.program[1], tokens, size).tell()
         steps, page = [], 0

@@ -38,11 +38,9 @@ class Story:
         teller = getattr(self, f"_{name.replace(', ', '_')}", None)
         return str(teller(old, new)) if teller else f"{name} is computed."
 
-    def _row_head(self, old: Values, new: Values) -> str:
-        return f"This program works for row {new['row']}, request {self.who}, and query head {new['head']}. Others run beside it."
-
-    def _slot_d(self, old: Values, new: Values) -> str:
-        return f"Lanes: {len(new['slot'])} slots of a block, {len(new['d'])} numbers of a head."
+    def _row_head_slot_d(self, old: Values, new: Values) -> str:
+        whose = f"This program works for row {new['row']}, request {self.who}, and query head {new['head']}"
+        return f"{whose}. Its lanes: {len(new['slot'])} slots of a block, {len(new['d'])} numbers of a head."
 
     def _n_mine(self, old: Values, new: Values) -> str:
         return f"{self.who} has {new['n']} tokens, so {self.pages} pages will be read."

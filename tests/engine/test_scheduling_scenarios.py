@@ -254,6 +254,19 @@ def test_an_id_whose_other_samples_still_run_is_in_use() -> None:
     assert len(engine.result("x").outputs) == 2
 
 
+def test_the_id_of_a_sample_that_ended_is_in_use_until_the_others_end() -> None:
+    engine = simulate()
+    engine.add(range(5), greedy(3, n=3), request_id="x")
+    for _ in range(2):
+        engine.step()
+    engine.abort("x.1")
+    with pytest.raises(ValueError, match=r"'x\.1' is in use"):
+        engine.add(range(5), request_id="x.1")
+    finish(engine)
+    assert [sample.finish_reason for sample in engine.result("x").outputs] == ["length", "abort", "length"]
+    assert tokens_of(run(engine, range(5), 2, request_id="x.1")) == alone(range(5), 2)
+
+
 def test_a_request_named_like_a_sample_of_another_does_not_disturb_it() -> None:
     engine = simulate()
     engine.add(range(5), greedy(3, n=2), request_id="x")

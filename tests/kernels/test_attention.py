@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -106,19 +108,27 @@ def test_large_scores_do_not_overflow_in_fp16() -> None:
     assert torch.allclose(attend(step).float(), expected[:, None].expand(5, 128), atol=1e-3)
 
 
-def test_the_work_list_is_sorted_and_covers_every_token_once() -> None:
-    contexts = [5, 900, 0, 64, 331, 1, 900]
-    step = paged_step([(c, 1) for c in contexts], 2, 1, 16, 16, torch.float32, device=DEVICE)
-    plan = paged_decode.plan_decode(step.batch, 2, 1, 16, programs=12)
-    items = plan.items[: int(plan.count)].tolist()
-    fields = [dict(zip(("row", "token", "position", "begin", "end", "first", "pieces"), item, strict=False)) for item in items]
-    order = [item["row"] for item in fields if item["begin"] == 0]
-    assert [contexts[row] for row in order] == [900, 900, 331, 64, 5, 1]
+@settings(max_examples=25, deadline=None)
+@given(
+    contexts=st.lists(st.one_of(st.integers(0, 3000), st.sampled_from([1, 2048, 2049])), min_size=1, max_size=9),
+    programs=st.integers(1, 40),
+)
+def test_the_work_list_is_sorted_and_covers_every_token_once(contexts: list[int], programs: int) -> None:
+    starts = torch.arange(len(contexts) + 1, dtype=torch.int32, device=DEVICE)
+    step = paged_step([(1, 1)], 2, 1, 16, 16, torch.float32, device=DEVICE)
+    lengths = torch.tensor(contexts, dtype=torch.int32, device=DEVICE)
+    batch = replace(step.batch, context_lens=lengths, query_starts=starts)
+    plan = paged_decode.plan_decode(batch, 2, 1, 16, per_multiprocessor=programs)
+    names = ("row", "token", "position", "begin", "end", "first", "pieces")
+    items = [dict(zip(names, item, strict=False)) for item in plan.items[: int(plan.count)].tolist()]
+    order = [item["row"] for item in items if item["begin"] == 0]
+    assert [contexts[row] for row in order] == sorted((c for c in contexts if c), reverse=True)
     for row in order:
-        pieces = [item for item in fields if item["row"] == row]
+        pieces = [item for item in items if item["row"] == row]
         assert [item["begin"] for item in pieces] == [0, *(item["end"] for item in pieces[:-1])]
+        assert all(item["begin"] < item["end"] for item in pieces) or contexts[row] == 1
         assert pieces[-1]["end"] == pieces[-1]["position"] == contexts[row] - 1
-        assert all(fields[item["first"]] is pieces[0] and item["pieces"] == len(pieces) for item in pieces)
+        assert all(items[item["first"]] is pieces[0] and item["pieces"] == len(pieces) for item in pieces)
 
 
 def test_a_step_is_planned_again_when_its_buffers_were_refilled() -> None:
