@@ -15,7 +15,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; misuse ends with one line on standard error and status 2."""
-    parser = argparse.ArgumentParser(prog="python -m minivllm", description="A small, fast LLM engine that can be read.")
+    parser = argparse.ArgumentParser(
+        prog="python -m minivllm", description="A small, fast LLM engine that can be read."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (module, summary) in COMMANDS.items():
         import_module(module).add_arguments(commands.add_parser(name, help=summary, description=summary))

@@ -1,7 +1,7 @@
 """The verbose log: every event in words, through Python's own `logging`, under the name `minivllm.events`.
 
-    logging.basicConfig(level=logging.INFO)
-    stop = log_events(engine)
+logging.basicConfig(level=logging.INFO)
+stop = log_events(engine)
 """
 
 import logging

@@ -5,7 +5,7 @@ Events are built only when somebody listens (`if bus.active: bus.emit(...)`), so
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,12 @@ class Event:
         return {"kind": self.kind, **asdict(self)}
 
 
+E = TypeVar("E", bound=Event)
 _REGISTRY: dict[str, type[Event]] = {}
 
 
-def _event(kind: str, phase: str) -> Callable[[type], type]:
-    def register(cls: type) -> type:
+def _event(kind: str, phase: str) -> Callable[[type[E]], type[E]]:
+    def register(cls: type[E]) -> type[E]:
         cls.kind, cls.phase = kind, phase
         _REGISTRY[kind] = cls
         return cls

@@ -158,5 +158,7 @@ def _content(prompt: Prompt) -> str | Sequence[int]:
         return prompt
     content = prompt.get("prompt_token_ids", prompt.get("prompt"))
     if content is None:
-        raise ValueError(f"a prompt dict needs 'prompt_token_ids' or 'prompt'; this one has {', '.join(prompt) or 'nothing'}")
+        raise ValueError(
+            f"a prompt dict needs 'prompt_token_ids' or 'prompt'; this one has {', '.join(prompt) or 'nothing'}"
+        )
     return content

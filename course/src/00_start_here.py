@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 00 · Start here
 #
-# **In fifteen minutes you will have run a real language-model engine on this machine, watched it work one tick at a
-# time, gone back in time, and changed it while it ran.**
+# **In fifteen minutes you will have run a real language-model engine on this machine, watched it work one tick at
+# a time, gone back in time, and changed it while it ran.**
 #
 # You will be able to
 #
@@ -14,10 +14,11 @@
 #
 # | needs | time | device |
 # | --- | --- | --- |
-# | Python, and a rough idea of what a transformer is | 15 min | any laptop; a GPU is used only where a chapter says so |
+# | Python, and a rough idea of what a transformer is | 15 min | any laptop; no GPU is needed |
 #
-# **What will I run, and is my machine ready?** One core of the computer that built these pages writes about 15 tokens a
-# second with a model of 135 million weights: faster than you read. Yours will do something like it. Let us find out.
+# **What will I run, and is my machine ready?** One core of the computer that built these pages writes about 15
+# tokens a second with a model of 135 million weights: faster than you read. Yours will do something like it. Let
+# us find out.
 #
 # Run each cell with Shift + Enter, from top to bottom.
 
@@ -29,7 +30,7 @@ from dataclasses import replace
 import torch
 
 from minivllm import LLM, Engine, EngineConfig, SamplingParams
-from minivllm.lab import check, expect, hint, predict, progress, reveal
+from minivllm.lab import check, expect, predict, progress, reveal
 from minivllm.lab.exercises.ch00 import START, six_requests, ticks_to_finish
 from minivllm.lab.machine import look
 from minivllm.lab.self_test import self_test
@@ -52,10 +53,10 @@ print("in the way:", machine.problems or "nothing")
 # %% [markdown]
 # If something stands in the way, its sentence says which command mends it.
 #
-# The engine's heavy work is done by **kernels**: small programs that run once for every tile of a tensor. Ours are written
-# in Triton. With a GPU they are compiled for it. Without one, the engine computes with plain PyTorch, and the same kernels
-# run in Triton's *interpreter*: slow, but you can print from inside. Do they compute the right thing here? Four of them,
-# on tiny tensors, against PyTorch:
+# The engine's heavy work is done by **kernels**: small programs that run once for every tile of a tensor. Ours
+# are written in Triton. With a GPU they are compiled for it. Without one, the engine computes with plain PyTorch,
+# and the same kernels run in Triton's *interpreter*: slow, but you can print from inside. Do they compute the
+# right thing here? Four of them, on tiny tensors, against PyTorch:
 
 # %%
 for kernel, finding in self_test().items():
@@ -64,8 +65,8 @@ for kernel, finding in self_test().items():
 # %% [markdown]
 # ## Twenty real tokens
 #
-# `LLM("packaged")` is SmolLM2, a small real model that came with the course. (`LLM()` takes the best model you have;
-# with a name everybody gets the same words.) It reads tokens, not letters, so look at those first.
+# `LLM("packaged")` is SmolLM2, a small real model that came with the course. (`LLM()` takes the best model you
+# have; with a name everybody gets the same words.) It reads tokens, not letters, so look at those first.
 
 # %%
 llm = LLM("packaged", device="cpu", dtype="float32", num_blocks=64)
@@ -97,15 +98,17 @@ reveal("00.speed", rate, "tokens per second")
 print("fast enough for this course:", rate > 1)
 
 # %% [markdown]
-# Why not faster? For every token the processor must read all the weights, here half a gigabyte, and it does little with
-# each of them. Chapter 09 turns that sentence into a formula. Chapter 01 asks why it is not much slower.
+# Why not faster? For every token the processor must read all the weights, here half a gigabyte, and it does
+# little with each of them. Chapter 09 turns that sentence into a formula. Chapter 01 asks why it is not much
+# slower.
 
 # %% [markdown]
 # ## The engine view
 #
-# An engine serves many requests at once, and it works in **ticks**. In each tick it decides who runs, computes, and hands
-# out the new tokens. To watch the deciding, no model is needed: `Engine` without one is a *simulation*. Same scheduler, same
-# memory, only the tokens are made up. Here is a tiny one: 24 blocks of memory, 4 tokens in each.
+# An engine serves many requests at once, and it works in **ticks**. In each tick it decides who runs, computes,
+# and hands out the new tokens. To watch the deciding, no model is needed: `Engine` without one is a *simulation*.
+# Same scheduler, same memory, only the tokens are made up. Here is a tiny one: 24 blocks of memory, 4 tokens in
+# each.
 #
 # Two requests arrive. B begins with the same 8 tokens as A.
 
@@ -123,10 +126,10 @@ view.show()
 # Read it in this order:
 #
 # 1. **The sentence** says what happened in this tick. Everything else is detail.
-# 2. **Requests**, left: who runs, and which blocks of memory each one has. The small number above a block is its place in
-#    the request, the number inside is where it really lies.
-# 3. **The pool**: all the memory there is. A colour is a request. Two colours in one block: they share it, because B begins
-#    like A.
+# 2. **Requests**, left: who runs, and which blocks of memory each one has. The small number above a block is its
+#    place in the request, the number inside is where it really lies.
+# 3. **The pool**: all the memory there is. A colour is a request. Two colours in one block: they share it,
+#    because B begins like A.
 # 4. **The buttons**: step, back, play. Click the pool, or press `→` and `←`. `?` lists all keys.
 #
 # Now press `→` three times. Then press `←` twice. Each tick is recorded, so you can look at any of them again.
@@ -142,8 +145,8 @@ print(f"tick {view.tick}: {view.sentence}")
 print(f"the engine itself stays at tick {engine.tick}")
 
 # %% [markdown]
-# Looking back changes nothing: the engine stands where it stood. Stepping on from there replays the recording, until you
-# reach the *live edge*. Only there the engine computes again.
+# Looking back changes nothing: the engine stands where it stood. Stepping on from there replays the recording,
+# until you reach the *live edge*. Only there the engine computes again.
 #
 # ## Change one setting, run again
 #
@@ -167,8 +170,8 @@ for name in ("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens
 
 # %% [markdown]
 # **Exercise.** Change *one* setting, so that the six requests finish in at most half the ticks.
-# `START.replace(block_size=8)` gives a copy of `START` with another `block_size`; that one will not help.
-# Stuck? `hint("00.setting")` gives a first hint, `hint("00.setting", 2)` and `3` say more.
+# `START.replace(block_size=8)` gives a copy of `START` with another `block_size`; that one will not help. Stuck?
+# `hint("00.setting")` gives a first hint, `hint("00.setting", 2)` and `3` say more.
 
 # %%
 mine = ...  # START.replace(…)
@@ -182,8 +185,9 @@ check("00.setting", mine)
 # mine = START.replace(max_num_seqs=6)
 # ```
 #
-# `max_num_seqs` is the number of seats. With one seat the requests go one after another, 6 ticks each. With six they share
-# the ticks: 9 in all. More memory or a larger token budget changes nothing, because nobody waited for those.
+# `max_num_seqs` is the number of seats. With one seat the requests go one after another, 6 ticks each. With six
+# they share the ticks: 9 in all. More memory or a larger token budget changes nothing, because nobody waited for
+# those.
 #
 # </details>
 
@@ -209,8 +213,8 @@ with expect(ValueError, match="block_size is 0"):
     EngineConfig(block_size=0)
 
 # %% [markdown]
-# Each message names what was given and what is allowed. You will break many things in this course. `expect` makes it safe:
-# it shows the error in one line, and fails if there is none.
+# Each message names what was given and what is allowed. You will break many things in this course. `expect` makes
+# it safe: it shows the error in one line, and fails if there is none.
 #
 # ## Quiz
 #
@@ -223,7 +227,8 @@ with expect(ValueError, match="block_size is 0"):
 # **2.** `Engine(EngineConfig())` has no model. What is real about it?
 #
 # <details><summary>Answer</summary>
-# The scheduler, the block tables, the cache and every count. Only the arithmetic is missing, so a tick takes microseconds.
+# The scheduler, the block tables, the cache and every count. Only the arithmetic is missing, so a tick takes
+# microseconds.
 # </details>
 #
 # **3.** The self-test says “agrees”, and there is no GPU. Where did the Triton kernels run?
@@ -242,17 +247,18 @@ with expect(ValueError, match="block_size is 0"):
 # | block, pool | the memory for requests, cut into equal pieces; all of them together |
 # | live edge | the last tick that has run |
 #
-# **Is your machine ready?** If the cells above ran, it is. It writes a good dozen tokens per second or more, and every
-# tick of it can be looked at.
+# **Is your machine ready?** If the cells above ran, it is. It writes a good dozen tokens per second or more, and
+# every tick of it can be looked at.
 
 # %%
 llm.close()
 progress("00")
 
 # %% [markdown]
-# **Read the real thing.** One tick is three lines: [`minivllm/engine.py`](../minivllm/engine.py), `step`. vLLM's is as
-# short: [`vllm/v1/engine/core.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/core.py), `EngineCore.step`:
-# schedule, execute the model, update from output.
+# **Read the real thing.** One tick is three lines: [`minivllm/engine.py`](../minivllm/engine.py), `step`. vLLM's
+# is as short:
+# [`vllm/v1/engine/core.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/core.py),
+# `EngineCore.step`: schedule, execute the model, update from output.
 #
-# **Next:** [01 · Why a KV cache?](01_why_kv_cache.ipynb) What does the engine remember between two tokens, and what
-# does it cost?
+# **Next:** [01 · Why a KV cache?](01_why_kv_cache.ipynb) What does the engine remember between two tokens, and
+# what does it cost?

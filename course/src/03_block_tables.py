@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 03 · Block tables
 #
-# **A block table lets a request's tokens lie anywhere and still read as one text. So memory is taken one block at a time, when it is
-# needed, and all that is wasted is the empty end of the last block.**
+# **A block table lets a request's tokens lie anywhere and still read as one text. So memory is taken one block at
+# a time, when it is needed, and all that is wasted is the empty end of the last block.**
 #
 # You will be able to
 #
@@ -16,9 +16,9 @@
 # | --- | --- | --- |
 # | chapters 01 and 02 | 50 min | CPU; about 20 seconds of computing |
 #
-# **How does paging fix the waste, and what does `block_size` trade?** Take 64 requests of 32 to 1024 tokens. Reserving 1024 for each
-# of them, as chapter 02 did, holds 65,536 slots for 36,963 tokens: 56 % in use. The same requests in blocks of 16 hold 37,456: **99 %**.
-# You will measure both here.
+# **How does paging fix the waste, and what does `block_size` trade?** Take 64 requests of 32 to 1024 tokens.
+# Reserving 1024 for each of them, as chapter 02 did, holds 65,536 slots for 36,963 tokens: 56 % in use. The same
+# requests in blocks of 16 hold 37,456: **99 %**. You will measure both here.
 
 # %%
 import inspect
@@ -30,7 +30,7 @@ import torch
 from minivllm import LLM, Engine, EngineConfig, SamplingParams
 from minivllm.core.block_pool import BlockPool
 from minivllm.core.kv_manager import KVManager
-from minivllm.lab import check, expect, hint, predict, progress, reveal
+from minivllm.lab import check, expect, predict, progress, reveal
 from minivllm.lab.record import load
 from minivllm.viz import EngineView
 from minivllm.viz.trade_off import trade_off
@@ -45,8 +45,8 @@ def greedy(n):
 # %% [markdown]
 # ## Two requests, one pool
 #
-# The pool is cut into **blocks** of `block_size` slots; a slot holds the K and V of one token. A request takes a block when
-# its last one is full, whichever is free. Two requests that grow in turn:
+# The pool is cut into **blocks** of `block_size` slots; a slot holds the K and V of one token. A request takes a
+# block when its last one is full, whichever is free. Two requests that grow in turn:
 
 # %%
 engine = Engine(EngineConfig(block_size=4, num_blocks=24, max_num_batched_tokens=16))
@@ -57,9 +57,10 @@ view.step(9)
 view.show()
 
 # %% [markdown]
-# **Look at the pool**: A and B lie in stripes, like a book whose pages were shuffled into another one. **Look at the requests**: for
-# each of them it reads in order. The small number is the *logical* block, its place in the text. The number inside is the *physical*
-# block, its place in memory. Hover over one: the same block lights up on the other side.
+# **Look at the pool**: A and B lie in stripes, like a book whose pages were shuffled into another one. **Look at
+# the requests**: for each of them it reads in order. The small number is the *logical* block, its place in the
+# text. The number inside is the *physical* block, its place in memory. Hover over one: the same block lights up
+# on the other side.
 #
 # That list is the **block table**. There is nothing more to it:
 
@@ -70,9 +71,10 @@ for name in ("A", "B"):
     print(f"{name}: {request.computed} tokens, table {list(request.table)}")
 
 # %% [markdown]
-# Where is token 9 of A? Its logical block is 9 // 4 = 2, its place inside is 9 % 4 = 1. The table says that logical block 2 lies in
-# physical block 4. Blocks have 4 slots, so block 4 begins at slot 16, and the token is in slot 17. The engine's simulated memory
-# can confirm it: it keeps one number for each slot, and −1 where nobody has written.
+# Where is token 9 of A? Its logical block is 9 // 4 = 2, its place inside is 9 % 4 = 1. The table says that
+# logical block 2 lies in physical block 4. Blocks have 4 slots, so block 4 begins at slot 16, and the token is in
+# slot 17. The engine's simulated memory can confirm it: it keeps one number for each slot, and −1 where nobody
+# has written.
 
 # %%
 memory = engine.runner.pool  # [blocks, slots in a block]
@@ -81,16 +83,17 @@ table = now.request("A").table
 print("token 9 of A: block", table[9 // 4], "offset", 9 % 4, "written:", bool(memory[table[9 // 4], 9 % 4] >= 0))
 
 # %% [markdown]
-# The whole rule in one line: `slot = table[pos // B] * B + pos % B`. The engine's own source says it in words, and then
-# takes blocks until the table reaches far enough:
+# The whole rule in one line: `slot = table[pos // B] * B + pos % B`. The engine's own source says it in words,
+# and then takes blocks until the table reaches far enough:
 
 # %%
 print(KVManager.grow.__doc__)
 print(inspect.getsource(BlockPool.take))
 
 # %% [markdown]
-# `popleft`: the next free block, no matter where. No search for a hole that is long enough, no copying, no compaction. All holes
-# have the same size, so **any** free block will do. The external fragmentation of chapter 02 cannot occur.
+# `popleft`: the next free block, no matter where. No search for a hole that is long enough, no copying, no
+# compaction. All holes have the same size, so **any** free block will do. The external fragmentation of chapter
+# 02 cannot occur.
 #
 # ## The same on a real model
 #
@@ -107,8 +110,8 @@ print("pool:", tuple(pool.shape), "layers, K and V, blocks, slots, KV heads, num
 print("A:", place.computed, "tokens, table", list(place.table))
 
 # %% [markdown]
-# Are these the right keys? A second engine serves A alone, with blocks so large that all of it lies in one piece. We
-# gather A's scattered keys through its table and compare:
+# Are these the right keys? A second engine serves A alone, with blocks so large that all of it lies in one piece.
+# We gather A's scattered keys through its table and compare:
 
 # %%
 alone = Engine(EngineConfig(block_size=64, num_blocks=4, device="cpu"), model=real.model)
@@ -126,8 +129,8 @@ print("the same keys:", torch.allclose(scattered, straight, atol=1e-3))
 #
 # ## The table as a tensor
 #
-# A kernel cannot read a Python list. On the device each running request has a seat, one row of an `int32` tensor. When the list grows, only
-# the new entries are sent.
+# A kernel cannot read a Python list. On the device each running request has a seat, one row of an `int32` tensor.
+# When the list grows, only the new entries are sent.
 
 # %%
 state = real.runner.state
@@ -137,8 +140,8 @@ print("Python:", list(place.table))
 print("tensor:", row[:8].tolist(), "…")
 
 # %% [markdown]
-# The zeros behind the table are not entries. They were never written, and nobody may read them: A's length says where the table ends. Remember
-# these zeros. We need them when we break things.
+# The zeros behind the table are not entries. They were never written, and nobody may read them: A's length says
+# where the table ends. Remember these zeros. We need them when we break things.
 #
 # Here is where the device turns positions into slots, all tokens of a step at once:
 
@@ -150,7 +153,8 @@ for line in inspect.getsource(type(state).batch).splitlines():
 # %% [markdown]
 # ## Change `block_size`, live
 #
-# Now the engine above, in the middle of its two requests. In the view, click `8` beside *block_size*, then step. Or from Python:
+# Now the engine above, in the middle of its two requests. In the view, click `8` beside *block_size*, then step.
+# Or from Python:
 
 # %%
 view.set_block_size(8)
@@ -161,9 +165,10 @@ print(view.sentence)
 print(engine.snapshot().to_text())
 
 # %% [markdown]
-# What it kept: the requests, their tokens, the pool's size in tokens (24 × 4 = 12 × 8). What it lost: every K and V, since a block of 4 is
-# no block of 8; so all of it is computed again, once. The text does not change by a single token. We let both engines run to their end, the
-# real one with a change too, and compare with runs that nobody disturbed:
+# What it kept: the requests, their tokens, the pool's size in tokens (24 × 4 = 12 × 8). What it lost: every K and
+# V, since a block of 4 is no block of 8; so all of it is computed again, once. The text does not change by a
+# single token. We let both engines run to their end, the real one with a change too, and compare with runs that
+# nobody disturbed:
 
 # %%
 engine.run()
@@ -181,8 +186,8 @@ print(right[b].text)
 # %% [markdown]
 # ## What does a block size trade?
 #
-# A block belongs to one request. If the last block is not full, its empty slots are held and of use to nobody. Larger blocks,
-# emptier ends. 64 requests of 32 to 1024 tokens, drawn once, the same ones for every size:
+# A block belongs to one request. If the last block is not full, its empty slots are held and of use to nobody.
+# Larger blocks, emptier ends. 64 requests of 32 to 1024 tokens, drawn once, the same ones for every size:
 
 # %%
 predict("03.use16", "With block_size 16, how much of the held memory is in use?", unit="%")
@@ -224,10 +229,11 @@ said = {size: load()["predictions"].get(f"03.use{size}") for size in (16, 256)}
 trade_off(SIZES, percent, [longest for *_, longest in curve.values()], {k: v for k, v in said.items() if v is not None})
 
 # %% [markdown]
-# **Look at the left half**: from 1 to 32 almost nothing is lost. **Look at the dotted line**: a table with one entry per token is as long as the
-# text, and each entry is a lookup in the kernel and a number to send. Somewhere at 16 or 32 both are small. That is why vLLM starts at 16.
-# On average a request wastes half a block, so what matters is the block against the *length*: for a chat with answers of 20 tokens,
-# 32 is large; for a context of 100,000, it is small.
+# **Look at the left half**: from 1 to 32 almost nothing is lost. **Look at the dotted line**: a table with one
+# entry per token is as long as the text, and each entry is a lookup in the kernel and a number to send. Somewhere
+# at 16 or 32 both are small. That is why vLLM starts at 16. On average a request wastes half a block, so what
+# matters is the block against the *length*: for a chat with answers of 20 tokens, 32 is large; for a context of
+# 100,000, it is small.
 #
 # The classic example: 130 tokens in blocks of 128.
 
@@ -237,14 +243,17 @@ for size in (16, 128):
     print(f"130 tokens in blocks of {size}: {blocks} blocks, {blocks * size} slots, {blocks * size - 130} empty")
 
 # %% [markdown]
-# > **Checked against the source: can a larger block raise utilisation?** The article reports that going to block size 32 raised it from
-# > 78 % to 93 %. On the same lengths, doubling cannot do that: a block of 32 is two blocks of 16, so whatever needs `k` of the large ones
-# > needs at most `2k` of the small ones. Our curve falls from 98.7 to 97.3 % between 16 and 32, and there are no lengths for which it would rise.
+# > **Checked against the source: can a larger block raise utilisation?** The article reports that going to block
+# > size 32 raised it from 78 % to 93 %. On the same lengths, doubling cannot do that: a block of 32 is two blocks
+# > of 16, so whatever needs `k` of the large ones needs at most `2k` of the small ones. Our curve falls from 98.7
+# > to 97.3 % between 16 and 32, and there are no lengths for which it would rise.
 # >
-# > What could have moved it: other requests in flight when it was measured; a share of the *pool* (blocks taken, of all blocks) in place of a
-# > share of what is held; or shared prefixes, which are counted once or many times. Before you believe a utilisation, ask: of what, and when?
+# > What could have moved it: other requests in flight when it was measured; a share of the *pool* (blocks taken,
+# > of all blocks) in place of a share of what is held; or shared prefixes, which are counted once or many times.
+# > Before you believe a utilisation, ask: of what, and when?
 #
 # The claim needs the doubling. With 24 and 32, some lengths fit the larger block better:
+
 
 # %%
 def held(n, size):
@@ -258,7 +267,9 @@ print("lengths up to 100,000 for which 32 holds less than 16:", rises)
 # %% [markdown]
 # ## Exercises
 #
-# **1.** `slot(table, pos, B)`: where does position `pos` lie? Your function is tried on the tables of a live engine.
+# **1.** `slot(table, pos, B)`: where does position `pos` lie? Your function is tried on the tables of a live
+# engine.
+
 
 # %%
 def slot(table, pos, B):
@@ -282,6 +293,7 @@ check("03.slot", slot)
 # %% [markdown]
 # **2.** `blocks_needed(n, B)`: how many blocks for `n` tokens?
 
+
 # %%
 def blocks_needed(n, B):
     return ...
@@ -304,8 +316,9 @@ check("03.blocks_needed", blocks_needed)
 # %% [markdown]
 # ## Break it: the device never hears of it
 #
-# Two tables, one in Python, one on the device. What if they get out of step? We put a saboteur between the scheduler and the model:
-# he passes on every plan, but leaves out the lines that say "the table has grown".
+# Two tables, one in Python, one on the device. What if they get out of step? We put a saboteur between the
+# scheduler and the model: he passes on every plan, but leaves out the lines that say "the table has grown".
+
 
 # %%
 class Saboteur:
@@ -333,8 +346,8 @@ for name in (a, b):
     print(name, "tensor:", stale.runner.state.tables[stale.runner.state.seat[name], :5].tolist())
 
 # %% [markdown]
-# The zeros again. For the device, the third block of A *and* of B is block 0. Both write there, over A's first words, and over each other's.
-# Now read what comes out:
+# The zeros again. For the device, the third block of A *and* of B is block 0. Both write there, over A's first
+# words, and over each other's. Now read what comes out:
 
 # %% tags=["nbval-ignore-output"]
 # reason: how a confused model babbles may differ from one processor to the next
@@ -350,14 +363,14 @@ print("right first token:", {name: wrong[name][0] == right[name].token_ids[0] fo
 print("the scheduler's own books:", stale.audit() or "in order")
 
 # %% [markdown]
-# No error. Both texts begin well, until a block edge; from there each of them has words of the other. And every check on the Python
-# side is content, because Python's table *is* right. Rule: when a text goes wrong at a multiple of `block_size`, compare the
-# two tables first.
+# No error. Both texts begin well, until a block edge; from there each of them has words of the other. And every
+# check on the Python side is content, because Python's table *is* right. Rule: when a text goes wrong at a
+# multiple of `block_size`, compare the two tables first.
 #
 # ## Break it: the wrong type
 #
-# A kernel written in CUDA C is promised `int32`: it reads four bytes for each entry. Hand it the same table as `int64`, or as floats, and nobody
-# stops you. This is what it reads:
+# A kernel written in CUDA C is promised `int32`: it reads four bytes for each entry. Hand it the same table as
+# `int64`, or as floats, and nobody stops you. This is what it reads:
 
 # %%
 table = torch.tensor([5, 2, 9])
@@ -366,8 +379,9 @@ print("int64:  ", table.view(torch.int32).tolist())
 print("float32:", table.to(torch.float32).view(torch.int32).tolist())
 
 # %% [markdown]
-# With `int64`, every second entry is 0: the stale table once more. (Triton takes the type from the tensor, so our kernels would read it
-# right, at twice the traffic.) Too narrow is as bad: block 40,000 in 16 bits, and slot numbers of a large pool in 32:
+# With `int64`, every second entry is 0: the stale table once more. (Triton takes the type from the tensor, so our
+# kernels would read it right, at twice the traffic.) Too narrow is as bad: block 40,000 in 16 bits, and slot
+# numbers of a large pool in 32:
 
 # %%
 print("block 40,000 as int16:", torch.tensor([40_000]).to(torch.int16).item())
@@ -376,9 +390,10 @@ print("slot 3,000,000 × 1024 as int32:", (torch.tensor([3_000_000], dtype=torch
 # %% [markdown]
 # That is why block tables are `int32` and slots are `int64` in this engine, as in vLLM.
 #
-# > **Checked against the source.** The article lists three pitfalls. A block table that differs between CPU and GPU, in content or type:
-# > you have just seen both, and neither gave an error. Uninitialised block memory that becomes NaN unless it is masked, and sums in
-# > fp16 that overflow: chapter 04, where there is a kernel to do it in.
+# > **Checked against the source.** The article lists three pitfalls. A block table that differs between CPU and
+# > GPU, in content or type: you have just seen both, and neither gave an error. Uninitialised block memory that
+# > becomes NaN unless it is masked, and sums in fp16 that overflow: chapter 04, where there is a kernel to do it
+# > in.
 #
 # What *is* refused: a block size that is none, and a change for which a running request would be too long.
 
@@ -410,8 +425,8 @@ print("and nothing has changed:", small.config.num_blocks, "blocks, tick", small
 # **3.** Why is every request recomputed when `block_size` changes?
 #
 # <details><summary>Answer</summary>
-# The pool has the same bytes, but another shape: slot 17 belongs to another block now. It would be possible to copy everything to its new place; to compute it
-# again is simpler, and happens once.
+# The pool has the same bytes, but another shape: slot 17 belongs to another block now. It would be possible to
+# copy everything to its new place; to compute it again is simpler, and happens once.
 # </details>
 #
 # **4.** A text is right for 48 tokens and then turns into somebody else's. `block_size` is 16. Where do you look?
@@ -432,20 +447,22 @@ print("and nothing has changed:", small.config.num_blocks, "blocks, tick", small
 # | a new block_size on a running engine | same text, everything computed once more |
 # | a stale or mistyped table | wrong text, no error |
 #
-# **How does paging fix it?** All pieces have one size, so any free piece will do, and nothing is reserved. **What does `block_size`
-# trade?** Empty slots at the end of each request against the length of its table.
+# **How does paging fix it?** All pieces have one size, so any free piece will do, and nothing is reserved. **What
+# does `block_size` trade?** Empty slots at the end of each request against the length of its table.
 
 # %%
 llm.close()
 progress("03")
 
 # %% [markdown]
-# **Read the real thing.** Tables are grown in [`minivllm/core/kv_manager.py`](../minivllm/core/kv_manager.py) from the blocks of
-# [`minivllm/core/block_pool.py`](../minivllm/core/block_pool.py), and reach the device in
+# **Read the real thing.** Tables are grown in [`minivllm/core/kv_manager.py`](../minivllm/core/kv_manager.py)
+# from the blocks of [`minivllm/core/block_pool.py`](../minivllm/core/block_pool.py), and reach the device in
 # [`minivllm/runtime/state.py`](../minivllm/runtime/state.py). In vLLM:
-# [`vllm/v1/core/block_pool.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/block_pool.py), `get_new_blocks`, and
-# [`vllm/v1/worker/block_table.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/worker/block_table.py), where `compute_slot_mapping` is
-# the rule of this chapter. The paper is Kwon et al. ([2023](https://arxiv.org/abs/2309.06180)), §4.2.
+# [`vllm/v1/core/block_pool.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/block_pool.py),
+# `get_new_blocks`, and
+# [`vllm/v1/worker/block_table.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/worker/block_table.py),
+# where `compute_slot_mapping` is the rule of this chapter. The paper is Kwon et al.
+# ([2023](https://arxiv.org/abs/2309.06180)), §4.2.
 #
-# **Next:** [04 · The paged attention kernel](04_paged_attention_kernel.ipynb) A table says where the keys are. How does a kernel read them,
-# without putting them in a row first?
+# **Next:** [04 · The paged attention kernel](04_paged_attention_kernel.ipynb) A table says where the keys are.
+# How does a kernel read them, without putting them in a row first?

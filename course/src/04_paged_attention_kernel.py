@@ -26,12 +26,15 @@ import math
 import time
 
 import torch
+
+from minivllm.kernels.launch import INTERPRETED  # before triton: without a GPU it has Triton interpret
+
 import triton
 import triton.language as tl
 
+# %%
 from minivllm import LLM, SamplingParams
-from minivllm.kernels import reference
-from minivllm.kernels.launch import INTERPRETED
+from minivllm.kernels import paged_decode, reference
 from minivllm.kernels.reference import ReferenceOps, rotate
 from minivllm.lab import check, expect, grading, hint, predict, progress, reveal
 from minivllm.lab.kernel_trace import OutOfBounds, check_bounds
@@ -375,8 +378,6 @@ print("the kernel as it was touches nothing outside")
 # The engine's own decode kernel has the same loop. Look for `m`, `l`, `acc`, and for what is different:
 
 # %%
-from minivllm.kernels import paged_decode
-
 source = inspect.getsource(paged_decode.decode_kernel.fn)
 print(source[source.index("    for start in range(") :].split("\n\n")[0])
 

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -47,7 +48,9 @@ def throughput(llm: LLM, ceilings: roofline.Ceilings, *, requests: int, longest:
     }  # fmt: skip
 
 
-def latency(llm: LLM, ceilings: roofline.Ceilings, *, batches: tuple[int, ...], context: int, steps: int) -> Iterator[Row]:
+def latency(
+    llm: LLM, ceilings: roofline.Ceilings, *, batches: tuple[int, ...], context: int, steps: int
+) -> Iterator[Row]:
     """Milliseconds of a decode step at several batch sizes, all requests at about `context` tokens."""
     spec, size = _spec(llm), _itemsize(llm)
     for batch in batches:
@@ -78,7 +81,9 @@ def prefix(llm: LLM, *, cases: tuple[tuple[int, int, int], ...], repeats: int = 
         random = Random(count + shared)
         head = [random.randrange(vocab) for _ in range(shared)]
 
-        def prompts(head: list[int] = head, count: int = count, own: int = own, random: Random = random) -> list[list[int]]:
+        def prompts(
+            head: list[int] = head, count: int = count, own: int = own, random: Random = random
+        ) -> list[list[int]]:
             return [head + [random.randrange(vocab) for _ in range(own)] for _ in range(count)]
 
         def timed(warm: bool, prompts: Callable[[], list[list[int]]] = prompts, head: list[int] = head) -> float:
@@ -113,7 +118,12 @@ def profile(llm: LLM, batch: int, context: int, steps: int = 20) -> Iterator[Row
     for event in sorted(seen.key_averages(), key=lambda e: -e.self_device_time_total)[:24]:
         per_step = event.self_device_time_total / steps / 1e3
         busy += per_step
-        yield {"what": "kernel", "name": event.key[:60], "ms per step": round(per_step, 4), "calls": event.count // steps}
+        yield {
+            "what": "kernel",
+            "name": event.key[:60],
+            "ms per step": round(per_step, 4),
+            "calls": event.count // steps,
+        }
     yield {"what": "step", "ms": round(ms, 3), "kernels ms": round(busy, 3), "gap ms": round(ms - busy, 3)}
     for name in list(llm.engine.scheduler.requests):
         llm.engine.abort(name)
@@ -133,7 +143,7 @@ def _overlapped_step(llm: LLM, steps: int) -> float:
         flying = (plan, ticket)
     assert flying is not None
     engine.scheduler.collect(flying[0], engine.runner.wait(flying[1]).tokens)
-    return 1e3 * statistics.median(b - a for a, b in zip(times, times[1:], strict=False))
+    return 1e3 * statistics.median(b - a for a, b in pairwise(times))
 
 
 def _warm_up(llm: LLM) -> None:

@@ -1,7 +1,8 @@
 """Check every kernel against float64, then time it beside its ceiling: `python -m minivllm.bench.kernels`.
 
-Shapes are those of Qwen3-0.6B (16 query and 8 key heads of 128, hidden 1024, intermediate 3072, vocabulary 151,936), random
-bfloat16 weights. The decode batches are those of nano-vllm's benchmark: 256 requests of 100-1024 tokens in and out.
+Shapes are those of Qwen3-0.6B (16 query and 8 key heads of 128, hidden 1024, intermediate 3072, vocabulary 151,936),
+random bfloat16 weights. The decode batches are those of nano-vllm's benchmark: 256 requests of 100-1024 tokens in and
+out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -37,7 +39,7 @@ FA3 = {  # (sequences, cached prefix, new tokens): microseconds of FlashAttentio
 
 @dataclass(frozen=True)
 class Line:
-    """One measurement; `ceiling`: microseconds of the best that could be (a read-only kernel, cuBLAS, FlashAttention-3)."""
+    """One measurement; `ceiling`: microseconds of a read-only kernel, of cuBLAS or of FlashAttention-3."""
 
     kernel: str
     case: str
@@ -63,7 +65,7 @@ def rope_table(length: int) -> RopeTable:
 
 
 def cuda_step(rows: Sequence[tuple[int, int]], block_size: int, layers: int) -> tuple[Tensor, StepBatch, Tensor]:
-    """A step of (context, fed) rows -> pool `[layers, 2, blocks, block_size, Hkv, D]`, batch, qkv; pages in random order."""
+    """A step of (context, fed) rows -> pool `[layers, 2, blocks, block_size, Hkv, D]`, batch, qkv; shuffled pages."""
     needed = torch.tensor([-(-context // block_size) for context, _ in rows])
     width, total = int(needed.max()), int(needed.sum())
     tables = torch.zeros(len(rows), width, dtype=torch.int64)
@@ -108,7 +110,7 @@ def decode_line(name: str, contexts: list[int], block_size: int) -> Line:
     ops, weight, rope = TritonOps(), noise(HEAD_DIM), rope_table(16384)
     pool, batch, qkv = cuda_step([(context, 1) for context in contexts], block_size, LAYERS)
     ours = timing.each(pool, lambda kv: ops.attention(qkv, kv, weight, weight, EPS, rope, batch))
-    read = min(timing.each(pool, lambda kv, f=form: timing.read_only(kv, batch, f)) for form in timing.READ_FORMS)
+    read = min(timing.each(pool, partial(timing.read_only, batch=batch, form=form)) for form in timing.READ_FORMS)
     rate = f"{sum(contexts) * TOKEN_BYTES / ours / 1e3:.0f} GB/s"
     return Line(f"decode b{block_size}", f"{name} ({len(contexts)} rows)", ours, read, rate)
 
@@ -159,14 +161,15 @@ def small() -> Iterator[Line]:
         x, gate_up = noise(8, rows, HIDDEN), noise(8, rows, 2 * INNER)
         ours = timing.each(x, lambda x: ops.add_rms_norm(x, x, weight, EPS))
         yield Line("add + norm", f"{rows} rows", ours, x[0].nbytes * 4 / READ_RATE * 1e6)
-        yield Line("silu * up", f"{rows} rows", timing.each(gate_up, silu_mul), gate_up[0].nbytes * 1.5 / READ_RATE * 1e6)
+        ours = timing.each(gate_up, silu_mul)
+        yield Line("silu * up", f"{rows} rows", ours, gate_up[0].nbytes * 1.5 / READ_RATE * 1e6)
     for rows in (1, 16, 64, 256):
         drawn, logits = sampling(rows), noise(4, rows, VOCAB, scale=2.0)
         filtered = replace(drawn, top_k=drawn.top_k + 50, top_p=drawn.top_p * 0.9, plain=False)
         kinds = {"drawn": drawn, "greedy": SamplingTensors.greedy(rows, "cuda"), "top-k 50, top-p 0.9": filtered}
         for kind, params in kinds.items():
             for values in (logits, logits.float()):
-                ours = timing.each(values, lambda row, params=params: ops.sample(row, params))
+                ours = timing.each(values, partial(ops.sample, params=params))
                 yield Line("sample", f"{rows} rows, {kind}, {values.dtype}", ours, values[0].nbytes / READ_RATE * 1e6)
 
 

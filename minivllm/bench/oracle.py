@@ -1,7 +1,7 @@
 """What the kernels must compute, in float64 and without any trick; and steps to compute it on.
 
-The pool of a step is full of NaN but for the tokens its requests have written, its block tables are shuffled, and their unused
-entries point nowhere: a kernel that reads what it should not is found out.
+The pool of a step is full of NaN but for the tokens its requests have written, its block tables are shuffled, and
+their unused entries point nowhere: a kernel that reads what it should not is found out.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ def paged_step(
     rope: bool = True,
     device: torch.device | str = "cpu",
 ) -> PagedStep:
-    """A random step. `rows`: (context, fed) each, the fed tokens being the last of the context; context 0 = padding row."""
+    """A random step. `rows`: (context, fed), the fed tokens being the last of the context; context 0 = padding row."""
     torch.manual_seed(seed)
     needed = [-(-context // block_size) for context, _ in rows]
     blocks = sum(needed) + 1
     width = max(1, *needed)
     order = torch.randperm(blocks).tolist()
     tables = torch.full((len(rows), width), 2**30, dtype=torch.int32)
-    positions, slots, starts = [], [], [0]
+    positions: list[int] = []
+    slots: list[int] = []
     earlier: list[int] = []
+    starts = [0]
     for r, (context, fed) in enumerate(rows):
         pages = [order.pop() for _ in range(needed[r])]
         tables[r, : len(pages)] = torch.tensor(pages, dtype=torch.int32)

@@ -1,9 +1,10 @@
 """How long a kernel takes, and how long reading its bytes alone would take.
 
-A region is captured in a CUDA graph, so that the host's launches do not count, and replayed; the median is what counts. Inputs
-rotate over more memory than the L2 cache holds, and are random: multiplying zeros is faster.
+A region is captured in a CUDA graph, so that the host's launches do not count, and replayed; the median is what
+counts. Inputs rotate over more memory than the L2 cache holds, and are random: multiplying zeros is faster.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import statistics
@@ -41,7 +42,8 @@ def microseconds(region: Callable[[], object], repeats: int = 9) -> float:
 def each(operands: Tensor, region: Callable[[Tensor], object]) -> float:
     """Microseconds for one of `operands` (layers, say), at least 28 calls in one graph."""
     rounds = -(-28 // len(operands))
-    return microseconds(lambda: [region(operand) for _ in range(rounds) for operand in operands]) / len(operands) / rounds
+    calls = [operand for _ in range(rounds) for operand in operands]
+    return microseconds(lambda: [region(operand) for operand in calls]) / len(calls)
 
 
 @triton.jit
@@ -81,7 +83,9 @@ class ReadForm(NamedTuple):
     warps: int
 
 
-READ_FORMS = (ReadForm(8, 16, 16, 1, 8), ReadForm(8, 64, 8, 1, 4), ReadForm(1, 512, 32, 3, 2), ReadForm(2, 256, 16, 3, 4))
+READ_FORMS = tuple(
+    ReadForm(*form) for form in ((8, 16, 16, 1, 8), (8, 64, 8, 1, 4), (1, 512, 32, 3, 2), (2, 256, 16, 3, 4))
+)
 
 
 def read_only(kv_layer: Tensor, batch: StepBatch, form: ReadForm) -> Tensor:
@@ -91,7 +95,7 @@ def read_only(kv_layer: Tensor, batch: StepBatch, form: ReadForm) -> Tensor:
     out = torch.empty(grid[0] * grid[1] * grid[2], device=kv_layer.device)
     read_kernel[grid](
         kv_layer, out, batch.block_tables, batch.context_lens, batch.block_tables.stride(0), kv_layer.stride(0),
-        ROW=kv_heads * head_dim, WIDTH=form.heads * head_dim, PAGE=kv_layer.shape[2], TOKENS=form.tokens, STEP=form.step,
-        STAGES=form.stages, num_warps=form.warps,
+        ROW=kv_heads * head_dim, WIDTH=form.heads * head_dim, PAGE=kv_layer.shape[2],
+        TOKENS=form.tokens, STEP=form.step, STAGES=form.stages, num_warps=form.warps,
     )  # fmt: skip
     return out

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-num-batched-tokens", type=int, default=16384)
     parser.add_argument("--kv-cache-dtype", default="auto", choices=("auto", "fp8"))
     parser.add_argument("--requests", type=int, default=256, help="requests of the throughput workload")
-    parser.add_argument("--longest", type=int, default=1024, help="longest prompt and output of the throughput workload")
+    parser.add_argument(
+        "--longest", type=int, default=1024, help="longest prompt and output of the throughput workload"
+    )
     parser.add_argument("--batches", default="1,16,64,256", help="batch sizes of latency and profile")
     parser.add_argument("--context", type=int, default=640, help="context length of latency and profile")
     parser.add_argument("--repeats", type=int, default=3)
@@ -68,7 +70,13 @@ def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"what": "start", "seconds": round(time.perf_counter() - began, 2)}]
     weights = llm.engine.model.weights.embed  # type: ignore[union-attr]
     ceilings = roofline.measure(device, weights.dtype)
-    rows.append({"what": "ceilings", "read GB/s": round(ceilings.read / 1e9), "matmul TFLOP/s": round(ceilings.matmul / 1e12, 2)})
+    rows.append(
+        {
+            "what": "ceilings",
+            "read GB/s": round(ceilings.read / 1e9),
+            "matmul TFLOP/s": round(ceilings.matmul / 1e12, 2),
+        }
+    )
     batches = tuple(int(b) for b in options.batches.split(","))
     for row in rows:
         print(_line(row), flush=True)

@@ -68,7 +68,10 @@ def _torch() -> dict[str, Any]:
 def _triton() -> dict[str, Any]:
     """Run a kernel against the reference: on the GPU, or in Triton's interpreter in a process of its own."""
     if _version("triton") is None:
-        return {"ok": False, "says": "not installed (Linux only); kernels cannot be studied here, the engine uses torch"}
+        return {
+            "ok": False,
+            "says": "not installed (Linux only); kernels cannot be studied here, the engine uses torch",
+        }
     code = "from minivllm.commands.selftest import main; main()"
     tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = (tried.stdout if tried.returncode == 0 else tried.stderr).strip().splitlines()[-1:] or ["no output"]

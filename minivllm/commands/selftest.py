@@ -15,7 +15,9 @@ def main() -> None:
 
     device = "cuda" if gpu else "cpu"
     generator = torch.Generator().manual_seed(0)
-    pool = torch.randn(2, 4, 16, 1, 64, generator=generator).to(device)  # [K and V, blocks, block_size, kv_heads, head_dim]
+    pool = torch.randn(2, 4, 16, 1, 64, generator=generator).to(
+        device
+    )  # [K and V, blocks, block_size, kv_heads, head_dim]
     qkv = torch.randn(2, 4 * 64, generator=generator).to(device)  # 2 requests; 2 query heads, K and V
 
     def ints(*values: int) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """SwiGLU: gate the up projection by silu(gate), in one pass over both halves.
 
-Source: Shazeer 2020. Used where the matrix product before it is left to cuBLAS; for few rows `linear.py` gates in the product's
-own epilogue instead.
+Source: Shazeer 2020. Used where the matrix product before it is left to cuBLAS; for few rows `linear.py` gates in the
+product's own epilogue instead.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import torch

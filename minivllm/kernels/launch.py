@@ -1,7 +1,7 @@
 """How a kernel runs: compiled for the GPU, or one program after another in Triton's interpreter on the CPU.
 
-Importing this module on a machine without a GPU switches the interpreter on (`TRITON_INTERPRET=1`), because Triton decides when
-a kernel is defined, not when it is launched.
+Importing this module on a machine without a GPU switches the interpreter on (`TRITON_INTERPRET=1`), because Triton
+decides when a kernel is defined, not when it is launched.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
 def compute_dtype(dtype: torch.dtype) -> tl.dtype:
     """The dtype in which a kernel multiplies matrices of `dtype`; sums are float32 in any case.
 
-    The interpreter computes on numpy arrays, which know no bfloat16 (it multiplies the bit patterns), so there it is float32.
-    Raises ValueError for a dtype the kernels do not take.
+    The interpreter computes on numpy arrays, which know no bfloat16 (it multiplies the bit patterns), so there it is
+    float32. Raises ValueError for a dtype the kernels do not take.
     """
     names = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
     if dtype not in names:
@@ -35,9 +35,10 @@ def compute_dtype(dtype: torch.dtype) -> tl.dtype:
 
 @cache
 def programmatic_launch() -> bool:
-    """Whether a kernel may be launched before its predecessor has ended (programmatic dependent launch, Hopper and later).
+    """Whether a kernel may start before its predecessor has ended (programmatic dependent launch, from Hopper on).
 
-    Such a kernel reads constants (weights) at once, and waits (`gdc_wait`) before it touches anything that was computed.
+    Such a kernel reads constants (weights) at once, and waits (`gdc_wait`) before it touches anything that was
+    computed.
     """
     return not INTERPRETED and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 

@@ -1,12 +1,14 @@
-"""Matrix products with few rows: reading the weights is all the time there is, so many small programs must read them at once.
+"""Matrix products with few rows: reading the weights is all the time there is, so many small programs read at once.
 
-A decode step multiplies M = batch rows with every weight once. With one row a program holds its weights in registers, loaded
-*before* it waits for the kernel that computes x (programmatic dependent launch: weights are constants). With up to 64 rows it
-streams weights and rows through the tensor cores. Where there are too few outputs to occupy the GPU, K is cut into parts, and the
-last program of an output adds them up, in order. SwiGLU (Shazeer 2020) reads the gate and the up weights of an output side by side
-and gates it before it leaves the registers. With more rows cuBLAS is as good.
+A decode step multiplies M = batch rows with every weight once. With one row a program holds its weights in registers,
+loaded *before* it waits for the kernel that computes x (programmatic dependent launch: weights are constants). With
+up to 64 rows it streams weights and rows through the tensor cores. Where there are too few outputs to occupy the GPU,
+K is cut into parts, and the last program of an output adds them up, in order. SwiGLU (Shazeer 2020) reads the gate
+and the up weights of an output side by side and gates it before it leaves the registers. With more rows cuBLAS is as
+good.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from functools import cache
@@ -46,7 +48,7 @@ def one_row_kernel(
     x, weight, bias, out, rows, N, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GATED: tl.constexpr, BIAS: tl.constexpr, DOT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK_N outputs over the whole of K. `weight: [N, K]`, or [2 * N, K] when GATED (gate first, then up)."""
+    """One program: BLOCK_N outputs over the whole of K. `weight: [N, K]`; GATED: [2 * N, K], gate first, then up."""
     n, k = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)[None, :]
     at = weight + n.to(tl.int64)[:, None] * K + k
     inside = (n < N)[:, None] & (k < K)

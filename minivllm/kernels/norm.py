@@ -1,9 +1,10 @@
 """RMSNorm: divide a token by the root of its mean square, with the residual addition in the same pass.
 
-Source: Zhang & Sennrich 2019. One program holds one token in registers, so it is read once and written once; the sum of squares
-is float32 (in fp16 a square overflows from 256 on).
+Source: Zhang & Sennrich 2019. One program holds one token in registers, so it is read once and written once; the sum
+of squares is float32 (in fp16 a square overflows from 256 on).
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import torch
@@ -40,7 +41,7 @@ def norm_kernel(
 
 
 def add_rms_norm(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`(rms_norm(x + residual) * weight, x + residual)` for `x, residual: [..., H]`, `weight: [H]`; residual None means 0."""
+    """`(rms_norm(x + residual) * weight, x + residual)`; `x, residual: [..., H]`, `weight: [H]`; None is 0."""
     x = x.contiguous()
     normed = torch.empty_like(x)
     total = x if residual is None else torch.empty_like(x)

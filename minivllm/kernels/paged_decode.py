@@ -1,13 +1,16 @@
 """Decode attention: one new token per request against all its pages, read once at close to the speed of the memory.
 
-A program takes one work item (a piece of one request's context) and one key head. The query heads that share the key head are
-the rows of a tile, so a key is read once for all of them; they are repeated to the 16 rows that a tensor core multiplies. The new token never
-goes through memory: its program norms, rotates and stores it, and starts the online softmax with it.
+A program takes one work item (a piece of one request's context) and one key head. The query heads that share the key
+head are the rows of a tile, so a key is read once for all of them; they are repeated to the 16 rows that a tensor
+core multiplies. The new token never goes through memory: its program norms, rotates and stores it, and starts the
+online softmax with it.
 
-Work items are sorted longest first, or the last program to start would be the longest; few requests are cut into pieces, so that
-every multiprocessor has several small programs (`plan_kernel`). Source: Kwon et al. 2023, section 4.3; Dao et al. 2023.
+Work items are sorted longest first, or the last program to start would be the longest; few requests are cut into
+pieces, so that every multiprocessor has several small programs (`plan_kernel`). Source: Kwon et al. 2023, section
+4.3; Dao et al. 2023.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -23,14 +26,15 @@ from minivllm.kernels.pieces import merge_pieces, store_piece
 from minivllm.kernels.store import norm_and_rotate
 
 TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
-MAX_PIECES = 32  # of one request; the last program reads them one after another
+LEAST = 192  # tokens of a piece worth the merging, if the GPU is not idle otherwise
+MAX_PIECES = 32  # of one request
 
 
 class DecodePlan(NamedTuple):
-    """Which program does what, made once per step and used by every layer. N is fixed by the shapes, so a graph can hold it."""
+    """Which program does what, made once per step for all layers. N follows from the shapes, so a graph can hold it."""
 
-    items: Tensor  # [N, 8] int32: row, its token, its position, the earlier tokens begin : end, the row's first item, its items
-    count: Tensor  # [1] int32: items in use
+    items: Tensor  # [N, 8] int32: row, token, position, earlier tokens begin : end, the row's first item, its items
+    used: Tensor  # [1] int32: items in use
     counters: Tensor  # [R, Hkv] int32: pieces of a row and head that are done
     partial: Tensor  # [N, Hq, D] float32: outputs of pieces (empty if no row can be split)
     log_sums: Tensor  # [N, Hq] float32: their weights
@@ -85,8 +89,9 @@ def plan_decode(
 ) -> DecodePlan:
     """Work items for the rows of `batch` that feed one token.
 
-    Few rows are cut: into about `per_multiprocessor` programs on each multiprocessor, but pieces under 192 tokens cost more than
-    they gain once there are two. From about three programs on, rows stay whole, and unused items (they cost time too) are none.
+    Few rows are cut: into `per_multiprocessor` programs on each multiprocessor, or fewer (but two) where pieces would
+    be shorter than LEAST tokens. From three programs on, rows stay whole: then N is R, and no program finds itself
+    without work.
     """
     rows, device = len(batch.context_lens), batch.context_lens.device
     busy = max(1, per_multiprocessor * multiprocessors() // kv_heads)  # items that fill the GPU
@@ -95,15 +100,16 @@ def plan_decode(
     scratch = items * q_heads if split else 0
     plan = DecodePlan(
         items=torch.empty(items, 8, dtype=torch.int32, device=device),
-        count=torch.empty(1, dtype=torch.int32, device=device),
+        used=torch.empty(1, dtype=torch.int32, device=device),
         counters=torch.empty(rows, kv_heads, dtype=torch.int32, device=device),
         partial=torch.empty(scratch, head_dim, dtype=torch.float32, device=device),
         log_sums=torch.empty(scratch, dtype=torch.float32, device=device),
     )
     plan_kernel[(rows,)](
-        batch.context_lens, batch.query_starts, plan.items, plan.count, plan.counters, rows, busy,
+        batch.context_lens, batch.query_starts, plan.items, plan.used, plan.counters, rows, busy,
         max(1, 2 * multiprocessors() // kv_heads), HKV=kv_heads,
-        BLOCK_R=next_power_of_2(rows), BLOCK_H=next_power_of_2(kv_heads), SPLIT=split, TILE=TILE, LEAST=192, MAX_PIECES=MAX_PIECES,
+        BLOCK_R=next_power_of_2(rows), BLOCK_H=next_power_of_2(kv_heads), SPLIT=split, TILE=TILE, LEAST=LEAST,
+        MAX_PIECES=MAX_PIECES,
         num_warps=4,
     )  # fmt: skip
     return plan
@@ -114,7 +120,8 @@ def decode_kernel(
     qkv, k_pool, v_pool, out, q_norm, k_norm, cos_sin, slots, tables,
     items, count, counters, partial, log_sums, eps, scale, qkv_stride, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, GROUP: tl.constexpr,
-    TIMES: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr, DOT: tl.constexpr,
+    TIMES: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr,
+    ROPE: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One program: one work item, one key head. `scale` includes log2(e), so that exp2 gives the softmax."""
     head, item = tl.program_id(0), tl.program_id(1)

@@ -1,13 +1,15 @@
 """Prefill attention: many new tokens per request, causal, over its cached prefix and the tokens just written.
 
-A program takes a tile of rows: TOKENS new tokens times the query heads that share one key head. Requests of any lengths stand
-side by side without padding: the tiles of request r are numbered from `query_starts[r] // TOKENS + r`, so tile t belongs to the
-last request whose number is not above t. Late tiles see the longest contexts and go first. Few tiles over a long prefix (a cache hit!)
-would leave the GPU idle: then the context is cut into pieces as in decode.
+A program takes a tile of rows: TOKENS new tokens times the query heads that share one key head. Requests of any
+lengths stand side by side without padding: the tiles of request r are numbered from `query_starts[r] // TOKENS + r`,
+so tile t belongs to the last request whose number is not above t. Late tiles see the longest contexts and go first.
+Few tiles over a long prefix (a cache hit!) would leave the GPU idle: then the context is cut into pieces as in
+decode.
 
 Sources: Dao 2023 (FlashAttention-2); the tile search is that of vLLM's unified Triton attention.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -21,7 +23,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
 from minivllm.kernels.pieces import merge_pieces, store_piece
-
 
 
 class PrefillPlan(NamedTuple):
@@ -42,14 +43,15 @@ def sweep(
 ):  # fmt: skip
     """Online softmax over the keys begin : end; MASKED where some of the rows may not see all of them.
 
-    FROM "step": the request's tokens are rows first, first + 1, ... of `source`, a tensor descriptor. "pages": a tile lies within
-    one page, and `source` describes the pool. "slots": pages are small, every token is looked up, and `source` is a pointer.
+    FROM "step": the request's tokens are rows first, first + 1, ... of `source`, a tensor descriptor. "pages": a tile
+    lies within one page, and `source` describes the pool. "slots": pages are small, every token is looked up, and
+    `source` is a pointer.
     """
     lane = tl.arange(0, TILE)
     value_source = source + value_row.to(tl.int64) * (HEADS * D) if FROM == "slots" else source
     ahead = tl.minimum(begin + lane, context - 1) if FROM == "slots" else begin
     page = tl.load(table + ahead // PAGE) if FROM != "step" else first
-    for start in tl.range(begin, end, TILE, num_stages=1 if MASKED else STAGES):  # few steps are masked: keep no buffers
+    for start in tl.range(begin, end, TILE, num_stages=1 if MASKED else STAGES):  # no buffers for few steps
         if FROM == "slots":
             offset = ((page.to(tl.int64) * PAGE + ahead % PAGE) * HEADS * D)[:, None] + d  # [TILE, BLOCK_D]
             keys = tl.load(source + k_head * D + offset, mask=d < D, other=0.0).to(DOT)
@@ -80,7 +82,8 @@ def sweep(
 
 @triton.jit
 def prefill_kernel(
-    turned, step, cached, value_row, out, query_starts, context_lens, tables, partial, log_sums, rows, pieces, stride, scale, table_stride,
+    turned, step, cached, value_row, out, query_starts, context_lens, tables, partial, log_sums,
+    rows, pieces, stride, scale, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_R: tl.constexpr, TOKENS: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, FROM: tl.constexpr,
     STAGES: tl.constexpr, DOT: tl.constexpr,
@@ -119,12 +122,12 @@ def prefill_kernel(
     full_low, full_high, edge_low = low, tl.minimum(high, full), tl.maximum(low, full)
     if context == fed:  # nothing cached: the keys lie side by side in this step
         acc, m, l = sweep(
-            q, acc, m, l, step, HQ + head, HQ + HKV + head, 0, table, first, full_low, full_high, position, context, d, scale,
-            HQ + 2 * HKV, D, PAGE, TILE, "step", STAGES, False, DOT,
+            q, acc, m, l, step, HQ + head, HQ + HKV + head, 0, table, first, full_low, full_high, position, context, d,
+            scale, HQ + 2 * HKV, D, PAGE, TILE, "step", STAGES, False, DOT,
         )  # fmt: skip
         acc, m, l = sweep(
-            q, acc, m, l, step, HQ + head, HQ + HKV + head, 0, table, first, edge_low, high, position, context, d, scale,
-            HQ + 2 * HKV, D, PAGE, TILE, "step", STAGES, True, DOT,
+            q, acc, m, l, step, HQ + head, HQ + HKV + head, 0, table, first, edge_low, high, position, context, d,
+            scale, HQ + 2 * HKV, D, PAGE, TILE, "step", STAGES, True, DOT,
         )  # fmt: skip
     else:
         acc, m, l = sweep(
@@ -169,8 +172,8 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, hea
     block_m = max(16, next_power_of_2(group), min(64 if head_dim <= 128 else 32, next_power_of_2(longest)))
     rows = len(batch.context_lens)
     tiles = tokens // (block_m // group) + rows
-    idle = 2 * multiprocessors() // (triton.cdiv(tokens, block_m // group) * kv_heads)  # at least so many tiles are live
-    pieces = max(1, min(idle, triton.cdiv(batch.max_context_len, 128), 16))
+    live = triton.cdiv(tokens, block_m // group)  # tiles with work, at least
+    pieces = max(1, min(2 * multiprocessors() // (live * kv_heads), triton.cdiv(batch.max_context_len, 128), 16))
     scratch = pieces * tokens * q_heads if pieces > 1 else 0
     partial = torch.empty(scratch, head_dim, dtype=torch.float32, device=device)
     return PrefillPlan(block_m, tiles, pieces, partial, torch.empty(scratch, dtype=torch.float32, device=device))
@@ -179,8 +182,8 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, hea
 def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
     """Causal attention for the rows of `batch` that feed several tokens; writes their part of `out: [T, Hq * D]`.
 
-    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. D must be a
-    multiple of 8 (ValueError), for the sake of the tensor descriptors.
+    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. D
+    must be a multiple of 8 (ValueError), for the sake of the tensor descriptors.
     """
     blocks, block_size, kv_heads, head_dim = kv_layer.shape[1:]
     if head_dim % 8:

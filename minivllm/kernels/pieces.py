@@ -1,9 +1,10 @@
 """Split attention: pieces of one context are attended in parallel, and merged afterwards.
 
-Softmax over a union of pieces needs two things of each: its output, and the logarithm of its sum of exponentials, which weighs it.
-Sources: Milakov & Gimelshein 2018 (online softmax), Dao et al. 2023 (flash-decoding).
+Softmax over a union of pieces needs two things of each: its output, and the logarithm of its sum of exponentials,
+which weighs it. Sources: Milakov & Gimelshein 2018 (online softmax), Dao et al. 2023 (flash-decoding).
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import triton
@@ -14,8 +15,8 @@ import triton.language as tl
 def store_piece(acc, m, l, partial, log_sums, real):
     """Leave a piece's output and log2-sum for `merge_pieces`.
 
-    `acc: [M, BLOCK_D]`, `m, l: [M]` largest score and sum of exp2(score - m); `partial, log_sums`: pointers, [M, BLOCK_D] and [M, 1].
-    A row that saw no key of the piece weighs nothing.
+    `acc: [M, BLOCK_D]`, `m, l: [M]` largest score and sum of exp2(score - m); `partial, log_sums`: pointers, [M,
+    BLOCK_D] and [M, 1]. A row that saw no key of the piece weighs nothing.
     """
     seen = l > 0
     tl.store(partial, tl.where(seen[:, None], acc / tl.where(seen, l, 1.0)[:, None], 0.0), mask=real)
@@ -27,8 +28,8 @@ def store_piece(acc, m, l, partial, log_sums, real):
 def merge_pieces(partial, log_sums, pieces, stride, element, inside, D: tl.constexpr, AT_ONCE: tl.constexpr):
     """Weighted mean of the pieces' outputs -> [E] float32, AT_ONCE pieces loaded together.
 
-    `element: [E]` counts row * D + dimension; pieces lie `stride` rows apart. The cache of a multiprocessor does not see what the
-    others wrote, so it is passed over (".cg").
+    `element: [E]` counts row * D + dimension; pieces lie `stride` rows apart. The cache of a multiprocessor does not
+    see what the others wrote, so it is passed over (".cg").
     """
     top = tl.full(element.shape, float("-inf"), tl.float32)
     total = tl.zeros(element.shape, tl.float32)

@@ -1,13 +1,15 @@
 """Choose a token by inverse CDF: one uniform number, two passes over the logits, no sort and no noise per token.
 
-Pass one reduces each chunk of the vocabulary to its largest logit, where that is, and its sum of exp(logit - largest). Pass two,
-one program per row, finds in those few numbers the chunk in which the cumulative probability exceeds u, and then the token inside it.
-u is a hash of (seed, position), so a request draws the same token whatever its neighbours, its row or the batch size.
+Pass one reduces each chunk of the vocabulary to its largest logit, where that is, and its sum of exp(logit -
+largest). Pass two, one program per row, finds in those few numbers the chunk in which the cumulative probability
+exceeds u, and then the token inside it. u is a hash of (seed, position), so a request draws the same token whatever
+its neighbours, its row or the batch size.
 
-Top-k, top-p and min-p all keep "the tokens whose logit is at least some threshold". A pass before finds it by bisection over the
-bits of a logit: 16 or 32 halvings, each a count (top-k) or a sum of probabilities (top-p).
+Top-k, top-p and min-p all keep "the tokens whose logit is at least some threshold". A pass before finds it by
+bisection over the bits of a logit: 16 or 32 halvings, each a count (top-k) or a sum of probabilities (top-p).
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import torch
@@ -24,7 +26,7 @@ ZERO_BITS = {torch.float32: 0, torch.bfloat16: 16, torch.float16: 13}  # at the 
 
 @triton.jit
 def uniform(seed, position):
-    """splitmix64 (Steele et al. 2014) of both numbers -> u in (0, 1), float64 because in float32 it could round to 1."""
+    """splitmix64 (Steele et al. 2014) of both numbers -> u in (0, 1), float64: in float32 it could round to 1."""
     z = seed.to(tl.uint64) * 0x9E3779B97F4A7C15 + position.to(tl.uint64) * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
@@ -96,7 +98,7 @@ def pick_kernel(
 def threshold_kernel(
     logits, temperatures, top_ks, top_ps, min_ps, thresholds, vocab, stride, BLOCK: tl.constexpr, SHIFT: tl.constexpr
 ):  # fmt: skip
-    """One program: one row. The threshold is the largest logit that still keeps enough tokens, or enough probability."""
+    """One program: one row. Its threshold is the largest logit that keeps enough tokens, or enough probability."""
     row = tl.program_id(0)
     k, p, min_p = tl.load(top_ks + row), tl.load(top_ps + row), tl.load(min_ps + row)
     temperature = tl.load(temperatures + row)
@@ -134,7 +136,7 @@ def kept(logits, scale, top, threshold, vocab, BLOCK: tl.constexpr, COUNT: tl.co
 def bisect(
     logits, scale, top, floor, wanted, vocab, BLOCK: tl.constexpr, SHIFT: tl.constexpr, COUNT: tl.constexpr
 ):  # fmt: skip
-    """The largest threshold that `wanted` tokens, or that much probability, reach; searched between the floor and the top.
+    """The largest threshold, from the floor to the top, that `wanted` tokens, or that much probability, reach.
 
     Keys are the bits of a float32, turned so that they compare like the float; the SHIFT lowest are 0 in any logit.
     """
@@ -155,7 +157,7 @@ def ordered(bits):
 
 
 def sample(logits: Tensor, params: SamplingTensors) -> Tensor:
-    """`logits: [S, V]`, float32, bfloat16 or float16 -> token ids `[S]` int64 by `params` (temperature 0: the first of tied maxima).
+    """`logits: [S, V]`, float32, bfloat16 or float16 -> token ids `[S]` int64; greedy rows take the first maximum.
 
     Tokens tied with the last one that top-k or top-p keeps are kept too.
     """

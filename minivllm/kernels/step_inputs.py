@@ -1,11 +1,13 @@
-"""Prepare a step, and take in its result, without the host: the token sampled by one step is read by the next on the device.
+"""Prepare a step, and take in its result, without the host: a sampled token goes to the next step on the device.
 
-The state of all requests lives in three tensors, a line per request ("seat"): its tokens, how many there are, its block table. The host
-only says which seats take part and how much they feed. `step_inputs` gathers what the kernels need to know (a `StepBatch`), and
-`append_tokens` writes the sampled tokens behind the others. Between the two the host need not know any token, which is what lets
-one CUDA graph hold a whole decode step and the next one be launched before this one's tokens are read.
+The state of all requests lives in three tensors, a line per request ("seat"): its tokens, how many there are, its
+block table. The host only says which seats take part and how much they feed. `step_inputs` gathers what the kernels
+need to know (a `StepBatch`), and `append_tokens` writes the sampled tokens behind the others. Between the two the
+host need not know any token, which is what lets one CUDA graph hold a whole decode step and the next one be launched
+before this one's tokens are read.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import triton
@@ -49,16 +51,17 @@ def inputs_kernel(
 
 
 def step_inputs(
-    seats: Tensor, starts: Tensor, query_starts: Tensor, tokens: Tensor, lengths: Tensor, tables: Tensor, block_size: int,
-    max_query_len: int, token_ids: Tensor, positions: Tensor, slots: Tensor, context_lens: Tensor, block_tables: Tensor,
+    seats: Tensor, starts: Tensor, query_starts: Tensor, tokens: Tensor, lengths: Tensor, tables: Tensor,
+    block_size: int, max_query_len: int,
+    token_ids: Tensor, positions: Tensor, slots: Tensor, context_lens: Tensor, block_tables: Tensor,
 ) -> None:  # fmt: skip
     """Fill a step's input buffers from the state of its requests.
 
-    Who: `seats: [R] int32` (-1 = padding row: context 0, slot -1), `starts: [R] int32` first position fed (-1 = such that the
-    newest token is the last one fed), `query_starts: [R + 1] int32`. State: `tokens: [seats, max_len]` int32 or int64,
-    `lengths: [seats] int32`, `tables: [seats, W'] int32`. Filled: `token_ids: [T] int64`, and `positions`, `slots`,
-    `context_lens`, `block_tables: [R, W]` as in `StepBatch`; table entries past a row's context are left as they are.
-    `max_query_len` bounds the tokens of a row.
+    Who: `seats: [R] int32` (-1 = padding row: context 0, slot -1), `starts: [R] int32` first position fed (-1 = such
+    that the newest token is the last one fed), `query_starts: [R + 1] int32`. State: `tokens: [seats, max_len]` int32
+    or int64, `lengths: [seats] int32`, `tables: [seats, W'] int32`. Filled: `token_ids: [T] int64`, and `positions`,
+    `slots`, `context_lens`, `block_tables: [R, W]` as in `StepBatch`; table entries past a row's context are left as
+    they are. `max_query_len` bounds the tokens of a row.
     """
     width = block_tables.shape[1]
     parts = triton.cdiv(max(max_query_len, width), BLOCK)
@@ -82,7 +85,7 @@ def append_kernel(sampled, seats, tokens, lengths, rows, token_stride, limit, BL
 
 
 def append_tokens(sampled: Tensor, seats: Tensor, tokens: Tensor, lengths: Tensor) -> None:
-    """Write `sampled: [S] int64` behind the tokens of `seats: [S] int32` (-1 = nobody wants it) and count it in `lengths`.
+    """Write `sampled: [S] int64` behind the tokens of `seats: [S] int32` (-1 = nobody's), and count it in `lengths`.
 
     A seat may appear once. A request of max_len tokens stays as it is.
     """

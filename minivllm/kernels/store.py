@@ -1,10 +1,11 @@
 """Write a step's keys and values to their pages, after the per-head RMSNorm and the rotary embedding.
 
-A page write is a scatter: token t goes to slot `block * block_size + offset`, wherever the block table put it. Slots are int64:
-a pool of 2**31 elements (Qwen3-0.6B: 2 million tokens a layer) overflows 32-bit offsets and would wrap into another request.
-Rotary positions: Su et al. 2021, in the "rotate half" pairing; norm on q and k heads: Qwen3.
+A page write is a scatter: token t goes to slot `block * block_size + offset`, wherever the block table put it. Slots
+are int64: a pool of 2**31 elements (Qwen3-0.6B: 2 million tokens a layer) overflows 32-bit offsets and would wrap
+into another request. Rotary positions: Su et al. 2021, in the "rotate half" pairing; norm on q and k heads: Qwen3.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import torch
@@ -17,10 +18,10 @@ from minivllm.kernels.launch import next_power_of_2
 
 @triton.jit
 def norm_and_rotate(heads, weight, inside, cos_sin, d, eps, D: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr):
-    """RMSNorm and rotary embedding of some heads -> [N, BLOCK_D] float32; `heads`: [N, 1] pointers to their first element.
+    """RMSNorm and rotary embedding of some heads -> [N, BLOCK_D] float32; `heads`: [N, 1] pointers to their starts.
 
-    Dimension i turns together with dimension i + D/2. Each lane loads its partner a second time (a cache hit) instead of
-    exchanging it across the tile; so any even D works.
+    Dimension i turns together with dimension i + D/2. Each lane loads its partner a second time (a cache hit) instead
+    of exchanging it across the tile; so any even D works.
     """
     half: tl.constexpr = D // 2
     partner = tl.where(d < half, d + half, d - half)
@@ -65,10 +66,10 @@ def store(
     qkv: Tensor, kv_layer: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float,
     cos_sin: Tensor | None, positions: Tensor, slots: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Norm and rotate q and k, write k and v through `slots: [T] int64` (-1 = nowhere), return q, k and v as they are attended to.
+    """Norm and rotate q and k, write k and v to their `slots: [T] int64` (-1 = nowhere), return all as attended to.
 
-    `qkv: [T, (Hq + 2 * Hkv) * D]`; `kv_layer: [2, num_blocks, block_size, Hkv, D]`, updated in place; `q_norm, k_norm: [D]`;
-    `cos_sin: [max_position, D]` float32; `positions: [T]` int32 -> `[T, Hq + 2 * Hkv, D]`.
+    `qkv: [T, (Hq + 2 * Hkv) * D]`; `kv_layer: [2, num_blocks, block_size, Hkv, D]`, updated in place; `q_norm,
+    k_norm: [D]`; `cos_sin: [max_position, D]` float32; `positions: [T]` int32 -> `[T, Hq + 2 * Hkv, D]`.
     """
     kv_heads, head_dim = kv_layer.shape[-2:]
     tokens, heads = len(qkv), qkv.shape[1] // head_dim
@@ -76,8 +77,8 @@ def store(
     block_h = min(8 if tokens >= 64 else 2, next_power_of_2(heads))
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     store_kernel[(tokens, triton.cdiv(heads, block_h))](
-        qkv, turned, kv_layer[0], kv_layer[1], q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
-        positions, slots, eps, qkv.stride(0),
+        qkv, turned, kv_layer[0], kv_layer[1], q_norm if norm else qkv, k_norm if norm else qkv,
+        cos_sin if rope else qkv, positions, slots, eps, qkv.stride(0),
         HQ=heads - 2 * kv_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim), BLOCK_H=block_h,
         NORM=norm, ROPE=rope, num_warps=max(1, block_h // 2),
     )  # fmt: skip

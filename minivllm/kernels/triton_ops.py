@@ -1,7 +1,7 @@
 """The decoder's operations as Triton kernels, for a GPU or for Triton's interpreter.
 
-Which attention kernel runs depends on what a row feeds: one token, decode (which norms, rotates and stores it itself); several,
-a store and then prefill. A step may mix both. Each kernel leaves the other's rows alone.
+Which attention kernel runs depends on what a row feeds: one token, decode (which norms, rotates and stores it
+itself); several, a store and then prefill. A step may mix both. Each kernel leaves the other's rows alone.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ class TritonOps:
         self._prefill: PrefillPlan | None = None
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `linear.linear`."""
         return linear.linear(x, weight, bias)
 
     def linear_silu_mul(self, x: Tensor, gate_up: Tensor) -> Tensor:
+        """See `linear.linear_silu_mul`."""
         return linear.linear_silu_mul(x, gate_up)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See `norm.rms_norm`."""
         return norm.rms_norm(x, weight, eps)
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See `norm.add_rms_norm`."""
         return norm.add_rms_norm(x, residual, weight, eps)
 
     def attention(
@@ -48,6 +52,7 @@ class TritonOps:
         rope: RopeTable | None,
         batch: StepBatch,
     ) -> Tensor:
+        """Prefill for the rows that feed several tokens, decode for those that feed one."""
         kv_heads, head_dim = kv_layer.shape[-2:]
         q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
         self._plan(batch, kv_layer, len(qkv), q_heads)
@@ -61,7 +66,7 @@ class TritonOps:
         return out
 
     def _plan(self, batch: StepBatch, kv_layer: Tensor, tokens: int, q_heads: int) -> None:
-        """Plan a step when its first layer asks: a new batch, or the batch of before come back to the layer it started with."""
+        """Plan a step when its first layer asks: a new batch, or the same batch back at the layer it began with."""
         layer = kv_layer.data_ptr()
         if batch is self._batch and layer != self._first_layer:
             return
@@ -74,11 +79,12 @@ class TritonOps:
         self._decode = None if only_long_rows else plan_decode(batch, q_heads, kv_heads, head_dim)
 
     def sample(self, logits: Tensor, params: SamplingTensors) -> Tensor:
+        """See `sample.sample`."""
         return sample(logits, params)
 
 
 def make_ops(interpret: bool) -> TritonOps:
     """The kernels on the GPU, or in Triton's interpreter; RuntimeError when Triton was set up for the other one."""
     if interpret and not launch.INTERPRETED:
-        raise RuntimeError("kernels='interpreter' needs TRITON_INTERPRET=1 in the environment before Triton is imported")
+        raise RuntimeError("kernels='interpreter' needs TRITON_INTERPRET=1 before Triton is imported")
     return TritonOps()

@@ -1,4 +1,4 @@
-"""Is this machine ready for the course? What it has, what stands in the way, and whether the kernels compute right here.
+"""Is this machine ready for the course? What it has, and what stands in the way.
 
 Nothing is changed and nothing is sent anywhere; every problem comes with the command that mends it.
 """
@@ -58,7 +58,8 @@ class Machine:
         known = " · ".join(f"{name} {version}" for name, version in self.versions.items() if version)
         memory = f", {self.memory_gib:.0f} GiB of memory" if self.memory_gib else ""
         return (
-            f"computer  {self.system}, {self.cores} cores{memory}\nGPU       {self.gpu or 'none: the CPU does it all'}\n"
+            f"computer  {self.system}, {self.cores} cores{memory}\n"
+            f"GPU       {self.gpu or 'none: the CPU does it all'}\n"
             f"kernels   {self.kernels}\npackages  Python {'.'.join(map(str, self.python))} · {known}"
         )
 

@@ -1,4 +1,4 @@
-"""Do the Triton kernels compute on this machine what plain torch computes? Tiny tensors: a few seconds in the interpreter."""
+"""Do the Triton kernels compute here what plain torch computes? Tiny tensors: seconds in the interpreter."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ def self_test() -> dict[str, str]:
     for name, call in _calls(device).items():
         try:
             found[name] = _compare(call(triton_ops.TritonOps()), call(ReferenceOps()))
-        except Exception as error:  # the compiler, the driver or the interpreter: whatever it is, the reader must see it
+        except Exception as error:  # from compiler, driver or interpreter: whatever it is, the reader must see it
             found[name] = f"fails: {in_short(error)}"
     return found
 

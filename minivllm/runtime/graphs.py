@@ -55,7 +55,9 @@ Capture = Callable[[Callable[[], None]], Callable[[], None]]
 class StepGraph:
     """One captured step. `load` says who takes part, `replay` runs it and returns the sampled tokens `[rows]` int64."""
 
-    def __init__(self, shape: Shape, decoder: Decoder, kv: Tensor, state: RequestState, vocab_size: int, capture: Capture) -> None:
+    def __init__(
+        self, shape: Shape, decoder: Decoder, kv: Tensor, state: RequestState, vocab_size: int, capture: Capture
+    ) -> None:
         self.shape = shape
         self.cohort = -1  # whose plan is loaded
         self._state = state

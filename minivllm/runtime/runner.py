@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,10 +55,12 @@ class ModelRunner:
     @torch.no_grad()
     def resize(self, num_blocks: int, block_size: int) -> None:
         """A new, empty pool; every request's state is dropped, and the graphs over the old pool with it."""
-        self.graphs = self.kv = self.state = None  # the old ones go before the new ones come
+        for name in ("graphs", "kv", "state"):  # the old ones go before the new ones come
+            self.__dict__.pop(name, None)
         self.num_blocks, self.block_size = num_blocks, block_size
         self.kv = kv_store.allocate(self.spec, num_blocks, block_size, self.dtype, self.device)
         self.state = RequestState(self.max_num_seqs, self.max_model_len, block_size, self.device)
+        self.graphs: Any = None
         if self.captures:
             from minivllm.runtime.graphs import Graphs, cuda_capture  # needs Triton
 
@@ -122,8 +125,7 @@ class ModelRunner:
     def close(self) -> None:
         """Let go of pool, state and weights, so that their memory returns even while the engine object lives."""
         for name in ("graphs", "kv", "state", "decoder"):
-            if hasattr(self, name):
-                delattr(self, name)
+            self.__dict__.pop(name, None)
         if self.asynchronous:
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()
@@ -177,7 +179,9 @@ class ModelRunner:
                 known = state.tokens[state.seat[row.request_id]].tolist()
                 last = min(row.start + row.count, state.prompt_len[row.request_id] - 1)
                 ticket.prompt_logprobs[row.request_id] = {
-                    position + 1: logprob(logits[at + position - row.start, : self.vocab_size], known[position + 1], top)
+                    position + 1: logprob(
+                        logits[at + position - row.start, : self.vocab_size], known[position + 1], top
+                    )
                     for position in range(row.start, last)
                 }
             at += row.count

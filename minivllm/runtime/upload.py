@@ -18,7 +18,9 @@ class Uploader:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._pinned = device.type == "cuda"
-        self._ring = [torch.empty(BYTES if self._pinned else 0, dtype=torch.uint8, pin_memory=self._pinned) for _ in range(RING)]
+        self._ring = [
+            torch.empty(BYTES if self._pinned else 0, dtype=torch.uint8, pin_memory=self._pinned) for _ in range(RING)
+        ]
         self._at, self._step = 0, 0
 
     def next_step(self) -> None:

@@ -93,7 +93,8 @@ class KVGrowth(Playable):
         return [f"{run.so_far(step):,} computed so far · {kept[step]}" for step in range(self.last + 1)]
 
     def _label(self, run: Run) -> str:
-        return f"{run.name}: {run.so_far(self.last):,} positions computed in {self.last} steps, {run.again_in_all:,} of them again"
+        every, again = run.so_far(self.last), run.again_in_all
+        return f"{run.name}: {every:,} positions computed in {self.last} steps, {again:,} of them again"
 
     def _ascii(self) -> str:
         width = max(len(run.name) for run in self.runs)
@@ -109,12 +110,12 @@ class KVGrowth(Playable):
         for at, run in enumerate(self.runs):
             x = MARGIN + at * (each + GAP)
             parts.append(f'<g transform="translate({x},{MARGIN})">{panel(run, self.tick)}')
-            parts.append(
-                f'<text class="note" x="34" y="{height(self.runs[0]) + 12}">{escape(self._notes(run)[self.tick])}</text></g>'
-            )
+            note = escape(self._notes(run)[self.tick])
+            parts.append(f'<text class="note" x="34" y="{height(self.runs[0]) + 12}">{note}</text></g>')
         svg = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="kvg" width="{total}" height="{tall}" viewBox="0 0 {total} {tall}">'
-            f'{style()}<rect class="card" x=".5" y=".5" width="{total - 1}" height="{tall - 1}" rx="8"/>{"".join(parts)}</svg>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="kvg" width="{total}" height="{tall}" '
+            f'viewBox="0 0 {total} {tall}">{style()}'
+            f'<rect class="card" x=".5" y=".5" width="{total - 1}" height="{tall - 1}" rx="8"/>{"".join(parts)}</svg>'
         )
         alt = f"{self.sentence} {' '.join(self._label(run) + '.' for run in self.runs)}"
         data = b64encode(svg.encode()).decode()

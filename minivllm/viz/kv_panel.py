@@ -1,4 +1,4 @@
-"""One run drawn as a triangle: rows are steps, columns are positions, and below them K and V as far as they are kept."""
+"""One run drawn as a triangle: rows are steps, columns positions; below them K and V as far as they are kept."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,17 +78,31 @@ def height(run: Run) -> int:
 
 def style() -> str:
     """Colours by the notebook's variables where there are any; inside an `<img>` there are none, and light is used."""
+    t = LIGHT
+    rules = {
+        "text": f"font:12px {FONT};fill:var(--ink,{t.ink})",
+        ".name": "font-size:13px;font-weight:600",
+        ".dim": f"fill:var(--ink3,{t.ink3});font-size:11px",
+        ".mono": f"font-family:{MONO}",
+        ".alarm": f"fill:var(--loss-text,{t.loss_text})",
+        ".paper": f"fill:var(--bg,{t.bg});opacity:.92",
+        ".new": f"fill:var(--f0,{BLUE.fill})",
+        ".read": f"fill:var(--t0,{BLUE.tint});stroke:var(--x0,{BLUE.edge});stroke-width:.5",
+        ".again": "fill:url(#kvg-again)",
+        ".hatch": f"fill:var(--loss,{t.loss})",
+        ".under": f"fill:var(--loss-tint,{t.loss_tint})",
+        ".grid": f"stroke:var(--bg,{t.bg});stroke-width:1",
+        ".future": "opacity:.25",
+        ".here": f"fill:none;stroke:var(--ink,{t.ink});stroke-width:1.5",
+        ".room": f"fill:none;stroke:var(--line,{t.line});stroke-dasharray:1 3",
+        ".kept": f"fill:var(--f0,{BLUE.fill})",
+        ".card": f"fill:{t.bg};stroke:{t.hair}",
+    }
     return (
-        f"<style>.kvg text{{font:12px {FONT};fill:var(--ink,{LIGHT.ink})}}.kvg .name{{font-size:13px;font-weight:600}}"
-        f".kvg .dim{{fill:var(--ink3,{LIGHT.ink3});font-size:11px}}.kvg .mono{{font-family:{MONO}}}"
-        f".kvg .new{{fill:var(--f0,{BLUE.fill})}}.kvg .read{{fill:var(--t0,{BLUE.tint});stroke:var(--x0,{BLUE.edge});stroke-width:.5}}"
-        f".kvg .again{{fill:url(#kvg-again)}}.kvg .hatch{{fill:var(--loss,{LIGHT.loss})}}.kvg .under{{fill:var(--loss-tint,{LIGHT.loss_tint})}}"
-        f".kvg .grid{{stroke:var(--bg,{LIGHT.bg});stroke-width:1}}.kvg .future{{opacity:.25}}"
-        f".kvg .paper{{fill:var(--bg,{LIGHT.bg});opacity:.92}}.kvg .alarm{{fill:var(--loss-text,{LIGHT.loss_text})}}"
-        f".kvg .room{{fill:none;stroke:var(--line,{LIGHT.line});stroke-dasharray:1 3}}.kvg .kept{{fill:var(--f0,{BLUE.fill})}}"
-        f".kvg .card{{fill:{LIGHT.bg};stroke:{LIGHT.hair}}}.kvg .here{{fill:none;stroke:var(--ink,{LIGHT.ink});stroke-width:1.5}}</style>"
-        '<defs><pattern id="kvg-again" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        '<rect class="under" width="4" height="4"/><rect class="hatch" width="1.8" height="4"/></pattern></defs>'
+        f"<style>{''.join(f'.kvg {name}{{{rule}}}' for name, rule in rules.items())}</style>"
+        '<defs><pattern id="kvg-again" width="4" height="4" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><rect class="under" width="4" height="4"/>'
+        '<rect class="hatch" width="1.8" height="4"/></pattern></defs>'
     )
 
 
@@ -135,7 +149,8 @@ def _cells(run: Run, step: int) -> Iterator[str]:
         ("new", start + again, start + count),
     ):
         if last > first:
-            yield f'<rect class="{kind}" x="{LEFT + PITCH * first}" y="{y}" width="{PITCH * (last - first)}" height="{ROW}"/>'
+            x, w = LEFT + PITCH * first, PITCH * (last - first)
+            yield f'<rect class="{kind}" x="{x}" y="{y}" width="{w}" height="{ROW}"/>'
 
 
 def here(run: Run, at: int) -> dict[str, int]:

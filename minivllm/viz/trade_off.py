@@ -12,7 +12,7 @@ INK = "#7A828C"
 def trade_off(
     sizes: Sequence[int], used: Sequence[float], entries: Sequence[int], said: Mapping[int, float] | None = None
 ) -> Any:
-    """A plotly figure: `used` per cent of the held slots (left axis) and table `entries` (right axis) over block `sizes`.
+    """A plotly figure over block `sizes`: `used` per cent of the held slots (left), table `entries` (right axis).
 
     `said` are predictions, per cent by block size: hollow triangles on the axis of the result. Raises `ValueError` for
     lists of different lengths.
@@ -25,8 +25,9 @@ def trade_off(
     names = [f"{size:,}" for size in sizes]
     figure = go.Figure()
     figure.add_scatter(
-        x=names, y=list(used), name="slots in use, % of those held", mode="lines+markers+text", line={"color": blue, "width": 3},
-        marker={"size": 8}, text=[f"{share:.0f}" for share in used], textposition="top center", textfont={"color": INK},
+        x=names, y=list(used), name="slots in use, % of those held", mode="lines+markers+text",
+        line={"color": blue, "width": 3}, marker={"size": 8}, text=[f"{share:.0f}" for share in used],
+        textposition="top center", textfont={"color": INK},
     )  # fmt: skip
     figure.add_scatter(
         x=names, y=list(entries), name="entries in the longest table", yaxis="y2", mode="lines+markers",
@@ -47,6 +48,9 @@ def trade_off(
         height=380, margin={"l": 64, "r": 64, "t": 16, "b": 56}, legend={"orientation": "h", "y": 1.14, "x": 0},
         xaxis={"title": {"text": "block_size (tokens)"}, "type": "category", **grid},
         yaxis={"title": {"text": "% in use"}, "range": [0, 112], "tickvals": [0, 20, 40, 60, 80, 100], **grid},
-        yaxis2={"title": {"text": "table entries"}, "overlaying": "y", "side": "right", "type": "log", "showgrid": False, "range": [-0.1, 3.36]},
+        yaxis2={
+            "title": {"text": "table entries"}, "overlaying": "y", "side": "right", "type": "log", "showgrid": False,
+            "range": [-0.1, 3.36], "tickmode": "array", "tickvals": [1, 4, 16, 64, 256, 1024], "linecolor": INK,
+        },
     )  # fmt: skip
     return figure

@@ -108,7 +108,7 @@ def test_chapter_03_block_size_is_changed_live_in_the_view(open_chapter):
     lab.page.locator(".ev [role=radio][aria-checked=true]", has_text="16").wait_for()
     assert lab.python("print(engine.config.block_size, engine.config.num_blocks)") == "16 6"
     lab.page.get_by_role("button", name="step", exact=True).first.click()
-    lab.page.wait_for_function("() => document.querySelector('.ev output.spoken').textContent.includes('block_size changed')")
+    lab.page.locator(".ev output.spoken", has_text="block_size changed").first.wait_for(state="attached")
     agrees(lab)
     shots(lab, "chapter-03-live", ".ev")
     lab.page.locator(".js-plotly-plot").first.wait_for()

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from simulated import alone, finish, greedy, record_plans, run, simulate, table, tokens_of
 
+from minivllm import SamplingParams
 from minivllm.core.audit import audit, leaks
 from minivllm.events import Wait
 
@@ -34,6 +35,18 @@ def test_decodes_chunks_and_new_prompts_share_one_budget() -> None:
         decodes = [count == 1 and row.start >= 7 for count, row in zip(counts, plan.rows, strict=True)]
         assert decodes == sorted(decodes, reverse=True)  # decodes stand in front
     assert [tokens_of(engine.result(name)) for name in names] == [alone(range(20 * k, 20 * k + 7), 5) for k in range(6)]
+
+
+def test_a_budget_below_the_number_of_decodes_serves_the_first_and_then_the_others() -> None:
+    engine = simulate(bs=4)
+    names = [engine.add([k], greedy(5)) for k in range(4)]
+    engine.step()
+    engine.reconfigure(max_num_batched_tokens=2)
+    plans = record_plans(engine)
+    finish(engine)
+    assert {row.count for plan in plans for row in plan.rows} == {1}
+    assert max(plan.num_tokens for plan in plans) == 2
+    assert [tokens_of(engine.result(name)) for name in names] == [alone([k], 5) for k in range(4)]
 
 
 def test_unmixed_steps_hold_prefills_or_decodes_and_prefills_go_first() -> None:
@@ -164,22 +177,37 @@ def test_forks_share_blocks_until_they_write_and_go_their_own_ways() -> None:
     assert tokens_of(engine.result(child)) == tokens_of(engine.result(parent)) == alone(range(6), 9)
 
 
+def test_a_sample_that_lags_behind_never_writes_into_what_another_published() -> None:
+    engine = simulate(bs=4, budget=6)
+    name = engine.add(range(6), SamplingParams(temperature=1, seed=1, max_tokens=4, n=2))
+    engine.step()
+    engine.reconfigure(max_num_batched_tokens=1)  # the second sample starts when the first has ended
+    finish(engine)
+    first, second = (sample.token_ids for sample in engine.result(name).outputs)
+    assert first != second
+    for answer in (first, second):
+        turn = [*range(6), *answer, 1]
+        output = run(engine, turn, 3)
+        assert output.num_cached_tokens == 8
+        assert tokens_of(output) == alone(turn, 3)
+
+
 def test_a_request_that_is_still_computing_cannot_be_forked() -> None:
-    engine = simulate(bs=4, blocks=7, budget=6)
-    name = engine.add(range(13), greedy(9))
+    engine = simulate(bs=4, budget=6)
+    name = engine.add(range(7), greedy(12))
     for _ in ("it waits", "its prompt is under way"):
         with pytest.raises(ValueError, match="cannot be forked"):
             engine.fork(name)
         engine.step()
-    while len(engine.scheduler.requests[name].tokens) < 18:
+    while len(engine.scheduler.requests[name].tokens) < 15:
         engine.step()
-    engine.scheduler.preempt(engine.scheduler.requests[name], name)
-    engine.reconfigure(block_size=4)  # an empty cache: 18 tokens take three steps
-    engine.step()
-    with pytest.raises(ValueError, match="cannot be forked"):
-        engine.fork(name)
+    engine.reconfigure(block_size=4)  # an empty cache: what it has said is computed again, in three steps
+    for _ in ("its prompt", "its answer"):
+        engine.step()
+        with pytest.raises(ValueError, match="cannot be forked"):
+            engine.fork(name)
     finish(engine)
-    assert tokens_of(engine.result(name)) == alone(range(13), 9)
+    assert tokens_of(engine.result(name)) == alone(range(7), 12)
 
 
 def test_a_fork_without_a_seat_waits_its_turn_with_all_its_tokens() -> None:

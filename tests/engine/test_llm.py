@@ -171,7 +171,7 @@ def test_what_an_engine_cannot_do_is_said_when_it_is_made(model):
         LLM(model, block_size=0)
     with pytest.raises(ValueError, match="no field blok_size"):
         LLM(model, blok_size=4)
-    with pytest.raises(ValueError, match="max_model_len is 100000; .* at most 8192"):
+    with pytest.raises(ValueError, match=r"max_model_len is 100000; .* at most 8192"):
         LLM(model, max_model_len=100_000)
     with pytest.raises(ValueError, match="at most 1456 blocks"):
         LLM(model, num_blocks=100_000)
@@ -184,7 +184,7 @@ def test_what_an_engine_cannot_do_is_said_when_it_is_made(model):
 
 def test_a_request_larger_than_the_pool_is_refused_with_both_numbers(model):
     with make(model, num_blocks=2) as llm:
-        with pytest.raises(ValueError, match="needs 3 blocks of 16 tokens .* offers it 2"):
+        with pytest.raises(ValueError, match=r"needs 3 blocks of 16 tokens .* offers it 2"):
             llm.engine.add([5] * 40)
         llm.engine.add([5, 6], request_id="x")
         with pytest.raises(ValueError, match="'x' is in use"):

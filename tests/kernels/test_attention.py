@@ -120,7 +120,7 @@ def test_the_work_list_is_sorted_and_covers_every_token_once(contexts: list[int]
     batch = replace(step.batch, context_lens=lengths, query_starts=starts)
     plan = paged_decode.plan_decode(batch, 2, 1, 16, per_multiprocessor=programs)
     names = ("row", "token", "position", "begin", "end", "first", "pieces")
-    items = [dict(zip(names, item, strict=False)) for item in plan.items[: int(plan.count)].tolist()]
+    items = [dict(zip(names, item, strict=False)) for item in plan.items[: int(plan.used)].tolist()]
     order = [item["row"] for item in items if item["begin"] == 0]
     assert [contexts[row] for row in order] == sorted((c for c in contexts if c), reverse=True)
     for row in order:

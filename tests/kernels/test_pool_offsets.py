@@ -1,4 +1,4 @@
-"""A block beyond 2**31 elements of the pool: offsets must be 64 bits wide, or they wrap into another request (or a crash).
+"""A block beyond 2**31 elements of the pool: 32-bit offsets would wrap into another request (or a crash).
 
 Each case runs in a process of its own, because an interpreter that follows a wrapped offset dies.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from minivllm.kernels.launch import INTERPRETED
 
-# SmolLM2-135M's shape: 3 key heads of 64, block 16 -> 3072 elements a block. torch.empty takes no memory until it is written.
+# SmolLM2-135M's shape: 3 key heads of 64, block 16 -> 3072 elements a block. torch.empty takes no memory until written.
 SCRIPT = """
 import torch
 from minivllm.bench.oracle import attention, paged_step, relative_error

@@ -39,7 +39,8 @@ def uniforms(given: SamplingTensors) -> Tensor:
     """The contract's hash, in numpy."""
     with np.errstate(over="ignore"):
         seed, position = (x.cpu().numpy().astype(np.uint64) for x in (given.seed, given.position))
-        z = seed * np.uint64(0x9E3779B97F4A7C15) + position * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x2545F4914F6CDD1D)
+        z = seed * np.uint64(0x9E3779B97F4A7C15) + position * np.uint64(0xD1B54A32D192ED03)
+        z += np.uint64(0x2545F4914F6CDD1D)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         bits = (z ^ (z >> np.uint64(31))) >> np.uint64(40)
@@ -89,7 +90,9 @@ def test_the_token_is_where_the_cdf_passes_u(rows: int, vocab: int, dtype: torch
     check(torch.randn(rows, vocab, device=DEVICE).mul(2).to(dtype), params(rows, temperature))
 
 
-@pytest.mark.parametrize("fields", [{"top_k": 5}, {"top_p": 0.6}, {"min_p": 0.2}, {"top_k": 9, "top_p": 0.7, "min_p": 0.1}])
+@pytest.mark.parametrize(
+    "fields", [{"top_k": 5}, {"top_p": 0.6}, {"min_p": 0.2}, {"top_k": 9, "top_p": 0.7, "min_p": 0.1}]
+)
 def test_filters(fields: dict[str, float]) -> None:
     torch.manual_seed(1)
     check(torch.randn(2, 150, device=DEVICE).mul(2), params(2, 0.8, **fields))

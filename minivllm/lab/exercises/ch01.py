@@ -35,10 +35,10 @@ PER_TOKEN = {"Llama-2-7B": 524_288, "Llama-3-8B": 131_072, "Qwen3-0.6B": 114_688
     "01.kv_bytes",
     hints=[
         "One token leaves a key and a value, in every layer, for every KV head. How many numbers is that?",
-        "2 × layers × KV heads × head_dim numbers per token. If the config names no KV heads, each head has its own; if it "
-        "names no head_dim, it is hidden_size // heads.",
-        'kv_heads = config.get("num_key_value_heads", config["num_attention_heads"]); likewise for head_dim; then multiply '
-        'by 2, the layers, BYTES[config["torch_dtype"]] and the tokens.',
+        "2 × layers × KV heads × head_dim numbers per token. If the config names no KV heads, each head has its "
+        "own; if it names no head_dim, it is hidden_size // heads.",
+        'kv_heads = config.get("num_key_value_heads", config["num_attention_heads"]); likewise for head_dim; then '
+        'multiply by 2, the layers, BYTES[config["torch_dtype"]] and the tokens.',
     ],
 )
 def kv_bytes(student: Callable[[dict[str, Any], int], int]) -> str:
@@ -49,13 +49,18 @@ def kv_bytes(student: Callable[[dict[str, Any], int], int]) -> str:
     require(plain != 2560, "half of it is missing: a token leaves a key *and* a value")
     require(plain != 512, "that is one token: multiply by the tokens")
     wide = _ask(student, small | {"torch_dtype": "float32"}, 10)
-    require(wide == 2 * plain, f"float32 numbers take 4 bytes, float16 numbers 2: {wide} cannot be right beside {plain}")
-    require(plain == 5120, f"2 layers, 4 heads of 16, float16, 10 tokens: 2 · 2 · 4 · 16 · 2 · 10 = 5120 bytes, not {plain}")
+    require(wide == 2 * plain, f"float32 numbers take 4 bytes, float16 ones 2: {wide} cannot be right beside {plain}")
+    require(
+        plain == 5120, f"2 layers, 4 heads of 16, float16, 10 tokens: 2 · 2 · 4 · 16 · 2 · 10 = 5120 bytes, not {plain}"
+    )
     grouped = _ask(student, llama, 1)
     require(grouped != 524_288, "Llama-3-8B has 32 query heads, but only 8 KV heads: only those are kept")
     require(grouped == 131_072, f"Llama-3-8B keeps 131,072 bytes for a token, not {grouped}")
     qwen = _ask(student, CONFIGS["Qwen3-0.6B"], 1)
-    require(qwen != 57_344, "Qwen3-0.6B says head_dim 128; hidden_size // heads would be 64, and is only for configs that do not say")
+    require(
+        qwen != 57_344,
+        "Qwen3-0.6B says head_dim 128; hidden_size // heads would be 64, and is only for configs that do not say",
+    )
     for name, expected in PER_TOKEN.items():
         got = _ask(student, CONFIGS[name], 2048)
         require(got == 2048 * expected, f"{name}, 2048 tokens: {2048 * expected:,} bytes, not {got:,}")
@@ -80,21 +85,29 @@ def _ask(student: Callable[[dict[str, Any], int], int], config: dict[str, Any], 
     "01.positions",
     hints=[
         "The last token is written but never read by anyone: nothing is computed for it.",
-        "With a cache: the prompt once, then one position for each further token but the last. Without: the whole text so far, "
-        "once per new token.",
+        "With a cache: the prompt once, then one position for each further token but the last. Without: the whole text "
+        "so far, once per new token.",
         "prompt + new - 1 with a cache; without one, sum(prompt + k for k in range(new)).",
     ],
 )
 def positions(student: Callable[[int, int, bool], int]) -> str:
-    """Positions a model computes for `new` tokens after a prompt, with and without a cache: checked on a live engine."""
+    """Positions a model computes for `new` tokens after a prompt, with and without a cache: a live engine checks."""
     for prompt, new in ((8, 40), (5, 1), (1, 7), (30, 12)):
         kept, lost = student(prompt, new, True), student(prompt, new, False)
         require(kept != prompt + new, "with a cache you count one too many: the last token written is never fed back")
         told = _on_an_engine(prompt, new, cached=True)
-        require(kept == told, f"prompt {prompt}, {new} new, with a cache: the engine computes {told} positions, not {kept}")
-        require(lost != prompt * new or new == 1, "without a cache the text that is computed grows by one with every new token")
+        require(
+            kept == told, f"prompt {prompt}, {new} new, with a cache: the engine computes {told} positions, not {kept}"
+        )
+        require(
+            lost != prompt * new or new == 1,
+            "without a cache the text that is computed grows by one with every new token",
+        )
         told = _on_an_engine(prompt, new, cached=False)
-        require(lost == told, f"prompt {prompt}, {new} new, without a cache: the engine computes {told} positions, not {lost}")
+        require(
+            lost == told,
+            f"prompt {prompt}, {new} new, without a cache: the engine computes {told} positions, not {lost}",
+        )
     return "the engine counts the same, with and without a cache"
 
 

@@ -1,4 +1,4 @@
-"""Chapter 03: from a position to its slot, and from a length to its blocks; both are tried on a live engine's tables."""
+"""Chapter 03: from a position to its slot, and from a length to its blocks; both are tried on a live engine."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ def slot(student: Callable[[list[int], int, int], int]) -> str:
     require(got != 5, "5 is a block, not a slot: with block_size 4, block 5 begins at slot 20")
     require(got != 20, "position 9 is not the first of its block: add its offset, pos % B")
     require(got != 6, "table[2] is 5, a block. A block has B slots, so it begins at 5 * 4: multiply before you add")
-    require(got != 13, "that is block 3: you asked table[9 % 4]; the logical block is 9 // 4, the rest is the place inside")
+    require(got != 13, "that is block 3: you asked table[9 % 4]; the logical block is 9 // 4, the rest its place in it")
     require(got == 21, f"table [7, 3, 5], position 9, block_size 4: table[2] = 5, offset 1, so slot 21, not {got}")
     got = student([7, 3, 5], 3, 4)
     require(got == 31, f"table [7, 3, 5], position 3, block_size 4 is the last of block 7: slot 31, not {got}")
@@ -55,15 +55,15 @@ def blocks_needed(student: Callable[[int, int], int]) -> str:
     require(got == 1, f"16 tokens in blocks of 16 need 1, not {got}")
     require(student(0, 16) == 0, f"no tokens need no block, not {student(0, 16)}")
     huge = 10**17 + 1
-    require(student(huge, 2) == huge // 2 + 1, "for very many tokens the answer is inexact: use whole numbers, // and not /")
+    require(student(huge, 2) == huge // 2 + 1, "for very many tokens it is inexact: use whole numbers, // and not /")
     for size in (1, 4, 16):
         engine = two_requests(size)
         for request in engine.snapshot().requests:
             got = student(request.computed, size)
             require(
                 got == len(request.table),
-                f"{request.id} has {request.computed} tokens; with block_size {size} the engine holds {len(request.table)} "
-                f"blocks for it, not {got}",
+                f"{request.id} has {request.computed} tokens; with block_size {size} the engine holds "
+                f"{len(request.table)} blocks for it, not {got}",
             )
     return "as many as the engine takes, at every block size"
 

@@ -11,9 +11,8 @@ MUTANTS = {
         Mutant("forgets the weights", ("tl.sum(p[:, None] * v, axis=0)", "tl.sum(v, axis=0)"), says="without their weights"),
         Mutant("keeps only the last page's sum", ("a * l + ", ""), says="l forgets the pages before"),
         Mutant("divides page by page", ("p[:, None] * v, axis=0)", "p[:, None] * v, axis=0) / tl.sum(p, axis=0)"), says="divide once"),
-        Mutant("does not mask V", ("V + at, mask=valid[:, None], other=0.0", "V + at"), says="read unmasked"),
-        Mutant("forgets that heads share keys", ("head // G", "head"), says="outside K"),
-        Mutant("reads the table beyond its end", ("range(tl.cdiv(n, B))", "range(W)"), says="NaN"),
+        Mutant("does not mask V", ("V + at, mask=valid[:, None], other=0.0", "V + at"), says="is read unmasked"),
+        Mutant("forgets that heads share keys", ("head // G", "head"), says="share one"),
         Mutant("gives its name", source="mine = 'online softmax'", says="under @triton.jit"),
     ],
 }
