@@ -30,7 +30,7 @@ from dataclasses import replace
 import torch
 
 from minivllm import LLM, Engine, EngineConfig, SamplingParams
-from minivllm.lab import check, expect, predict, progress, reveal
+from minivllm.lab import check, expect, hint, predict, progress, reveal
 from minivllm.lab.exercises.ch00 import START, six_requests, ticks_to_finish
 from minivllm.lab.machine import look
 from minivllm.lab.self_test import self_test
@@ -247,8 +247,8 @@ with expect(ValueError, match="block_size is 0"):
 # | block, pool | the memory for requests, cut into equal pieces; all of them together |
 # | live edge | the last tick that has run |
 #
-# **Is your machine ready?** If the cells above ran, it is. It writes a good dozen tokens per second or more, and
-# every tick of it can be looked at.
+# **Is your machine ready?** If the cells above ran, it is. It writes some tens of tokens per second, and every
+# tick of it can be looked at.
 
 # %%
 llm.close()

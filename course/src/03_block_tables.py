@@ -30,7 +30,7 @@ import torch
 from minivllm import LLM, Engine, EngineConfig, SamplingParams
 from minivllm.core.block_pool import BlockPool
 from minivllm.core.kv_manager import KVManager
-from minivllm.lab import check, expect, predict, progress, reveal
+from minivllm.lab import check, expect, hint, predict, progress, reveal
 from minivllm.lab.record import load
 from minivllm.viz import EngineView
 from minivllm.viz.trade_off import trade_off

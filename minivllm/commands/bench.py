@@ -1,4 +1,4 @@
-"""`python -m minivllm bench`: throughput, latency, prefix, kernels; one line a measurement, optionally as JSON."""
+"""`python -m minivllm bench`: throughput, latency, prefix, profile, accuracy, kernels; one line a measurement, optionally as JSON."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-WHATS = ("throughput", "latency", "prefix", "profile", "kernels")
+WHATS = ("throughput", "latency", "prefix", "profile", "accuracy", "kernels")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batches", default="1,16,64,256", help="batch sizes of latency and profile")
     parser.add_argument("--context", type=int, default=640, help="context length of latency and profile")
+    parser.add_argument("--text", metavar="FILE", help="real text for accuracy")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--enforce-eager", action="store_true")
     parser.add_argument("--no-overlap", action="store_true")
@@ -38,8 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
     rows: list[dict[str, Any]] = []
-    if set(options.what) != {"kernels"}:
+    if set(options.what) & {"throughput", "latency", "prefix", "profile"}:
         rows += _engine(options)
+    if "accuracy" in options.what:
+        rows += _accuracy(options)
     if "kernels" in options.what:
         from minivllm.bench import kernels
 
@@ -97,6 +100,19 @@ def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
             print(_line(row), flush=True)
             rows.append(row)
     llm.close()
+    return rows
+
+
+def _accuracy(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from minivllm.bench.accuracy import accuracy
+    from minivllm.llm import resolve_device
+
+    if options.text is None:
+        raise ValueError("accuracy needs --text FILE: a file of real text")
+    rows = []
+    for row in accuracy(options.model, Path(options.text).read_text(), resolve_device(options.device)):
+        print(_line(row), flush=True)
+        rows.append(row)
     return rows
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
 from minivllm.kernels.pieces import merge_pieces, store_piece
-from minivllm.kernels.store import norm_and_rotate
+from minivllm.kernels.store import as_stored, norm_and_rotate
 
 TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
 LEAST = 192  # tokens of a piece worth the merging, if the GPU is not idle otherwise
@@ -147,8 +147,8 @@ def decode_kernel(
     q = norm_and_rotate(heads + (head * group + g) * D, q_norm, inside, angles, d, eps, D, NORM, ROPE)
     q = q.to(qkv.dtype.element_ty).to(DOT)  # [GROUP, BLOCK_D]
     new = heads + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # the new token's key
-    k = norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE).to(k_pool.dtype.element_ty)  # [1, BLOCK_D]
-    v = tl.load(new + HKV * D + d, mask=d < D, other=0.0)
+    k = as_stored(norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE), k_pool)  # [1, BLOCK_D]
+    v = as_stored(tl.load(new + HKV * D + d, mask=d < D, other=0.0), v_pool)
     newest = end == position  # the piece that ends where the new token begins takes it along
     slot = tl.load(slots + token)
     written = d < tl.where(newest & (slot >= 0), D, 0)
@@ -219,5 +219,5 @@ def paged_decode(
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         GROUP=group, TIMES=max(1, 16 // group),
         SPLIT=split, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(kv_layer.dtype), num_warps=2 if split else 1, num_stages=3 if head_dim <= 128 else 2,
+        DOT=compute_dtype(qkv.dtype), num_warps=2 if split else 1, num_stages=3 if head_dim <= 128 else 2,
     )  # fmt: skip

@@ -204,7 +204,7 @@ def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: Pref
         head_dim**-0.5 * 1.4426950408889634, batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=block_d, BLOCK_M=plan.block_m,
         BLOCK_R=next_power_of_2(rows), TOKENS=plan.block_m // (q_heads // kv_heads), PAGE=block_size,
-        TILE=tile, FROM="pages" if in_pages else "slots", DOT=compute_dtype(kv_layer.dtype),
+        TILE=tile, FROM="pages" if in_pages else "slots", DOT=compute_dtype(turned.dtype),
         STAGES=3 if row_bytes <= 256 else 2, num_warps=4,
     )  # fmt: skip
     if plan.pieces > 1:

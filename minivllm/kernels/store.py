@@ -39,6 +39,14 @@ def norm_and_rotate(heads, weight, inside, cos_sin, d, eps, D: tl.constexpr, NOR
 
 
 @triton.jit
+def as_stored(x, pool):
+    """`x` in the dtype of `pool`; 8-bit floats saturate at their largest number instead of overflowing."""
+    if pool.dtype.element_ty == tl.float8e4nv:
+        x = tl.minimum(tl.maximum(x.to(tl.float32), -448.0), 448.0)
+    return x.to(pool.dtype.element_ty)
+
+
+@triton.jit
 def store_kernel(
     qkv, turned, k_pool, v_pool, q_norm, k_norm, cos_sin, positions, slots, eps, qkv_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
@@ -58,8 +66,9 @@ def store_kernel(
     value = tl.where(is_v, tl.load(base + d, mask=is_v & (d < D), other=0.0).to(tl.float32), value)
     tl.store(turned + (token * (HQ + 2 * HKV) + head) * D + d, value, mask=(is_q | is_k | is_v) & (d < D))
     written = d < tl.where(slot >= 0, D, 0)
-    tl.store(k_pool + (slot * HKV + head - HQ) * D + d, value, mask=is_k & written)
-    tl.store(v_pool + (slot * HKV + head - HQ - HKV) * D + d, value, mask=is_v & written)
+    stored = as_stored(value, k_pool)
+    tl.store(k_pool + (slot * HKV + head - HQ) * D + d, stored, mask=is_k & written)
+    tl.store(v_pool + (slot * HKV + head - HQ - HKV) * D + d, stored, mask=is_v & written)
 
 
 def store(

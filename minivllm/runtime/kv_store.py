@@ -26,6 +26,18 @@ def gpu_budget(total: int, free: int, own: int, utilization: float) -> int:
     return budget
 
 
+def pool_dtype(config: EngineConfig, model_dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype K and V are stored in. `fp8` (e4m3, no scales) halves their bytes; computing stays in the model's dtype.
+
+    Raises `ValueError` where the kernels cannot read it.
+    """
+    if config.kv_cache_dtype == "auto":
+        return model_dtype
+    if device.type != "cuda" or config.kernels not in ("auto", "triton"):
+        raise ValueError("kv_cache_dtype='fp8' needs an NVIDIA GPU and the Triton kernels; use 'auto' here")
+    return torch.float8_e4m3fn
+
+
 def count_blocks(config: EngineConfig, spec: ModelSpec, dtype: torch.dtype, budget: int) -> int:
     """Blocks the pool gets: `num_blocks` if given, checked against `budget` bytes, else as many as fit.
 

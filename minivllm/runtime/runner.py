@@ -42,7 +42,7 @@ class ModelRunner:
         self, model: LoadedModel, config: EngineConfig, max_model_len: int, kernels: "Ops | str | None" = None
     ) -> None:
         self.device = model.weights.embed.device
-        self.dtype = model.weights.embed.dtype
+        self.dtype = kv_store.pool_dtype(config, model.weights.embed.dtype, self.device)
         self.asynchronous = self.device.type == "cuda"
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs

@@ -124,6 +124,22 @@ def test_the_victim_is_the_last_admitted_and_comes_back_before_those_who_wait() 
     assert [r.id for r in engine.scheduler.running] == [a]
 
 
+def test_a_victim_that_stood_before_its_preemptor_is_taken_out_of_the_plan() -> None:
+    engine = simulate(bs=4, blocks=4, policy="priority")
+    plans = record_plans(engine)
+    modest = engine.add(range(6), greedy(10), priority=5)
+    engine.step()
+    urgent = engine.add(range(50, 58), greedy(6), priority=0)
+    preempted: tuple[str, ...] = ()
+    while not preempted:
+        preempted = engine.step().preempted
+    assert preempted == (modest,)
+    assert [row.request_id for row in plans[-1].rows] == [urgent]
+    finish(engine)
+    assert tokens_of(engine.result(modest)) == alone(range(6), 10)
+    assert tokens_of(engine.result(urgent)) == alone(range(50, 58), 6)
+
+
 def test_waiting_is_explained() -> None:
     engine = simulate(bs=4, blocks=4, budget=8, max_num_seqs=2)
     recorder = engine.record()
@@ -194,7 +210,7 @@ def test_a_sample_that_lags_behind_never_writes_into_what_another_published() ->
 
 def test_a_request_that_is_still_computing_cannot_be_forked() -> None:
     engine = simulate(bs=4, budget=6)
-    name = engine.add(range(7), greedy(12))
+    name = engine.add(range(8), greedy(12))
     for _ in ("it waits", "its prompt is under way"):
         with pytest.raises(ValueError, match="cannot be forked"):
             engine.fork(name)
@@ -207,7 +223,7 @@ def test_a_request_that_is_still_computing_cannot_be_forked() -> None:
         with pytest.raises(ValueError, match="cannot be forked"):
             engine.fork(name)
     finish(engine)
-    assert tokens_of(engine.result(name)) == alone(range(7), 12)
+    assert tokens_of(engine.result(name)) == alone(range(8), 12)
 
 
 def test_a_fork_without_a_seat_waits_its_turn_with_all_its_tokens() -> None:
