@@ -291,6 +291,9 @@ class Engine:
             raise ValueError(
                 f"{', '.join(refused)} cannot change on a running engine; these can: {_list(_REBUILD | _LIVE)}"
             )
+        seats = getattr(self.runner, "max_num_seqs", None)
+        if seats is not None and changes.get("max_num_seqs", 0) > seats:
+            raise ValueError(f"max_num_seqs is {changes['max_num_seqs']}; this engine was built with {seats} seats, at most so many")
         if "block_size" in changes and "num_blocks" not in changes:
             tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]
             changes["num_blocks"] = max(1, tokens // max(1, changes["block_size"]))

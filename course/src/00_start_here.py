@@ -16,7 +16,7 @@
 # | --- | --- | --- |
 # | Python, and a rough idea of what a transformer is | 15 min | any laptop; no GPU is needed |
 #
-# **What will I run, and is my machine ready?** One core of the computer that built these pages writes about 15
+# **What will I run, and is my machine ready?** One core of the computer that built these pages writes about 25
 # tokens a second with a model of 135 million weights: faster than you read. Yours will do something like it. Let
 # us find out.
 #
@@ -202,7 +202,7 @@ for problem in old.problems:
     print("-", problem)
 
 # %% [markdown]
-# A model file that is not there, GPU kernels on a CPU, a setting that does not exist:
+# A model file that is not there, GPU kernels on a CPU, a block of no tokens:
 
 # %%
 with expect(FileNotFoundError, match="does not exist"):

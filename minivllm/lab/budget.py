@@ -1,10 +1,10 @@
-"""A scheduler whose token budget somebody else shares out: the engine's own in everything else, blocks and queues included.
+"""A scheduler whose token budget somebody else shares out: the engine's own in everything else, blocks and queues too.
 
     engine = engine_with(share, EngineConfig(max_num_batched_tokens=16))
 
-`share(budget, decodes, prompts)` is asked once per tick. `decodes`: ids of the requests that want their next token, in order
-of admission. `prompts`: `(id, tokens left)` of the prompts that are not computed yet, first in line first. It returns how many
-tokens each of them computes in this tick: `{id: tokens}`.
+`share(budget, decodes, prompts)` is asked once per tick. `decodes`: ids of the requests that want their next token, in
+order of admission. `prompts`: `(id, tokens left)` of the prompts that are not computed yet, first in line first. It
+returns how many tokens each of them computes in this tick: `{id: tokens}`.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class BudgetScheduler(Scheduler):
 
 
 def engine_with(share: Share, config: EngineConfig) -> Engine:
-    """A simulated engine that shares its token budget out with `share`. Its prefix cache is off: a hit shortens a prompt."""
+    """A simulated engine that shares its token budget out with `share`. No prefix cache: a hit would shorten a prompt."""
     engine = Engine(config.replace(enable_prefix_caching=False))
     scheduler = BudgetScheduler(share, engine.scheduler.cache, bus=engine.bus)
     configure(scheduler, engine.config, engine.config.num_blocks or 0, None)

@@ -1,8 +1,8 @@
 """A Triton kernel under the magnifying glass: every line of one program, what it made, every address it touched.
 
-Triton's interpreter runs a kernel as ordinary Python, so Python's own tracing can stop after each line. Loads and stores
-are checked before they happen: an address outside its tensor is reported and reads NaN, where a GPU would read a stranger's
-memory or fault. On a machine whose Triton compiles, the same happens in a child process that interprets.
+Triton's interpreter runs a kernel as ordinary Python, so Python's own tracing can stop after each line. Loads and
+stores are checked before they happen: an address outside its tensor is reported and reads NaN, where a GPU would read
+a stranger's memory or fault. On a machine whose Triton compiles, the same happens in a child process that interprets.
 """
 
 import os
@@ -176,8 +176,9 @@ def _observe(job: _Job) -> Trace:
 @contextmanager
 def _hooks(watch: _Watch) -> Iterator[None]:
     """Every load, store and change of program passes `watch` while this lasts."""
-    from triton.runtime.interpreter import interpreter_builder as builder
+    from triton.runtime import interpreter
 
+    builder, patch = interpreter.interpreter_builder, interpreter._patch_lang_tensor
     load, store = builder.create_masked_load, builder.create_masked_store
     move, size = builder.set_grid_idx, builder.set_grid_dim
 
@@ -205,9 +206,16 @@ def _hooks(watch: _Watch) -> Iterator[None]:
     hooks |= {"set_grid_idx": watched_move, "set_grid_dim": watched_size}
     for name, hook in hooks.items():
         setattr(builder, name, hook)
+
+    def patch_tensor(tensor: Any, *rest: Any) -> None:
+        patch(tensor, *rest)  # Triton 3.6 asks numpy for int([n]), which numpy 2.5 refuses
+        tensor.__index__ = lambda self: int(np.asarray(self.handle.data).reshape(-1)[0])
+
+    interpreter._patch_lang_tensor = patch_tensor
     try:
         yield
     finally:
+        interpreter._patch_lang_tensor = patch
         for name in hooks:
             delattr(builder, name)  # the class's own method shows again
 

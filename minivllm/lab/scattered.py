@@ -1,6 +1,6 @@
 """The stage of the kernel chapter: one request's keys and values, scattered over a pool full of strangers and NaN.
 
-Every slot that request A has not written holds NaN, as fresh GPU memory may: whoever reads one and does not mask it, loses.
+Every slot that request A has not written holds NaN, as fresh GPU memory may: whoever reads one unmasked, loses.
 """
 
 import torch
@@ -14,7 +14,7 @@ SEED = 2016  # the running maximum rises on pages 0, 2 and 5, so rescaling is se
 
 
 def scattered(device: torch.device | str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`(q [1, 4, 8], kv_layer [2, 24, 4, 2, 8], block_tables [1, 6], context_lens [1])`: 22 tokens of A in six blocks."""
+    """`(q [1, 4, 8], kv_layer [2, 24, 4, 2, 8], block_tables [1, 6], context_lens [1])`: 22 tokens in six blocks."""
     draw = torch.Generator().manual_seed(SEED)
     kv = torch.randn(2, NUM_BLOCKS, BLOCK_SIZE, KV_HEADS, HEAD_DIM, generator=draw)
     q = torch.randn(1, Q_HEADS, HEAD_DIM, generator=draw)

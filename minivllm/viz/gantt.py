@@ -111,7 +111,9 @@ def as_svg(made: Chart, say: str, colours: Mapping[str, int], title: str = "", b
         for tick, mark in enumerate(row.marks):
             x = left + tick * pitch
             if mark == ".":
-                out.append(f'<path d="M{x + 2:g} {y + 9.5}H{x + pitch - 2:g}" stroke="{t.line}" stroke-dasharray="1 3"/>')
+                out.append(
+                    f'<path d="M{x + 2:g} {y + 9.5}H{x + pitch - 2:g}" stroke="{t.line}" stroke-dasharray="1 3"/>'
+                )
             elif mark == "!":
                 out.append(glyph("preempt", x + pitch / 2, y + 9, min(11, pitch), t.loss, 2))
             elif mark in "pd-":

@@ -1,4 +1,4 @@
-"""The whole pass of an attention kernel without a browser: a table of pages, and a picture of scores and running maximum."""
+"""The whole pass of an attention kernel without a browser: a table of pages, and a picture of scores and maxima."""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What a kernel's trace says, line by line, in words: the sentence above the stepper, and what a screen reader hears."""
+"""What a kernel's trace says, line by line: the sentence above the stepper, and what a screen reader hears."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ class Story:
             last = ", the last" if new["j"] == self.pages - 1 else ""
             return f"Page {new['j'] + 1} of {self.pages}{last}."
         if code.startswith("tl.store"):
-            return f"The sum of weighted values, divided by the sum of weights: the output of {self.who}, head {self.head}."
+            return f"Weighted values, divided by the sum of weights: the output of {self.who}, head {self.head}."
         name = code.split("=")[0].strip()
         teller = getattr(self, f"_{name.replace(', ', '_')}", None)
         return str(teller(old, new)) if teller else f"{name} is computed."

@@ -28,9 +28,9 @@ def memories(count: int = 200, seed: int = 0) -> Iterator[tuple[int, list[Extent
 @exercise(
     "02.largest_hole",
     hints=[
-        "Draw the row of slots and colour what is in use. Holes are before the first piece, between two, and behind the last.",
+        "Draw the row of slots and colour what is in use. Holes are before the first piece, between two, behind the last.",
         "Sort the pieces by their start. The hole before a piece goes from the end of the one before it to its start.",
-        "for start, length in sorted(extents): the hole is start - at, then at = start + length. Behind the last: size - at.",
+        "for start, length in sorted(extents): the hole is start - at; then at = start + length. At the end: size - at.",
     ],
 )
 def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
@@ -43,7 +43,7 @@ def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
         (10, [(0, 3)], 7, "slots 3 to 9 are free behind the last piece: 7"),
         (10, [], 10, "nothing is in use, so all 10 slots are one hole"),
         (6, [(0, 6)], 0, "everything is in use, so the largest hole has 0 slots"),
-        (10, [(6, 4), (0, 2)], 4, "the pieces come in any order: sort them by start; here the hole is 2 to 5, 4 slots"),
+        (10, [(6, 4), (0, 2)], 4, "the pieces come in any order: sort them by start; the hole is 2 to 5, 4 slots"),
     ):
         got = student(size, list(extents))
         require(got == right, f"{size} slots, in use {extents}: {why}. You said {got}")
@@ -51,7 +51,7 @@ def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
     for size, extents, allocator in memories():
         holes = [length for _, length in allocator.holes()]
         got, right = student(size, list(extents)), max(holes, default=0)
-        require(got == right, f"{size} slots, in use {extents}: the engine's allocator has holes of {holes}, you said {got}")
+        require(got == right, f"{size} slots, in use {extents}: the engine has holes of {holes}, you said {got}")
         tried += 1
     return f"as the engine's own allocator on {tried} random memories"
 
@@ -59,9 +59,9 @@ def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
 @exercise(
     "02.can_admit",
     hints=[
-        "What does a contiguous request need that a paged one does not? One of them asks about each hole, the other about all.",
-        "Contiguous: is there a hole of at least `tokens` slots? Paged: count the whole blocks in all holes, and those needed.",
-        "Paged: sum(hole // block_size for hole in holes) against tokens / block_size rounded up, which is -(-tokens // block_size).",
+        "What does a contiguous request need that a paged one does not? One asks about each hole, the other about all.",
+        "Contiguous: is there a hole of at least `tokens` slots? Paged: count the whole blocks in all holes, and the need.",
+        "Paged: sum(hole // block_size for hole in holes) against tokens / block_size rounded up: -(-tokens // block_size).",
     ],
 )
 def can_admit(student: Callable[..., Any]) -> str:

@@ -1,4 +1,4 @@
-"""Chapter 04: three lines of online softmax in Triton, on hidden shapes, in pools full of NaN, with every address checked."""
+"""Chapter 04: three lines of online softmax in Triton, on hidden shapes, in pools full of NaN, every address checked."""
 
 import ast
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ TOLERANCE = 1e-4
 
 
 class Case(NamedTuple):
-    """Lengths of the requests, query and key heads, numbers per head, block size; `lift`: added to the scores, page by page."""
+    """Lengths of the requests, query and key heads, numbers per head, block size; `lift`: added to scores, page by page."""
 
     words: str
     lens: tuple[int, ...]
@@ -35,7 +35,7 @@ CASES = (
 )
 MISTAKES = (
     (("tl.exp(m - m2)", "tl.exp(m2 - m)"), "a is the wrong way round: it must be at most 1, since the maximum can only rise"),
-    (("tl.exp(m - m2)", "1.0"), "nothing shrinks: what was summed under a smaller maximum must be multiplied with exp(m - m2)"),
+    (("tl.exp(m - m2)", "1.0"), "nothing shrinks: what was summed under a smaller maximum must be multiplied by exp(m - m2)"),
     (("a * l +", "l +"), "l must shrink too, by the same a as acc"),
     (("a * acc +", "acc +"), "acc must shrink too, by the same a as l"),
     (("tl.sum(p[:, None] * v, axis=0)", "tl.sum(v, axis=0)"), "the values are summed without their weights p"),
@@ -80,8 +80,10 @@ def stage(case: Case, seed: int) -> Call:
 )
 def online_softmax(student: Any) -> str:
     """A Triton kernel with the parameters of `paged`, right on all `CASES`, within its tensors."""
-    require(hasattr(student, "fn"), f"give the kernel itself, a function under @triton.jit, not {type(student).__name__}")
-    if any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(ast.parse(source_of(student)))):
+    kind = type(student).__name__
+    require(hasattr(student, "fn"), f"give the kernel itself, a function under @triton.jit, not {kind}")
+    nodes = ast.walk(ast.parse(source_of(student)))
+    if any(isinstance(node, ast.Constant) and node.value is ... for node in nodes):
         raise NotAttempted
     for number, case in enumerate(CASES):
         _judge(student, case, number)
@@ -99,12 +101,16 @@ def _judge(student: Any, case: Case, seed: int) -> None:
         return
     got = _healthy(case, seed).run(student)  # the same pool without its NaN, which would hide every other mistake
     if bool(torch.allclose(got, right, atol=TOLERANCE)):
-        raise Wrong(f"{case.words}: right in a pool of zeros, NaN in one of NaN: a slot that is not the request's is read unmasked")
+        raise Wrong(
+            f"{case.words}: NaN, but right in a pool of zeros: a slot that is not the request's is read unmasked"
+        )
     for piece, words in MISTAKES:
         if torch.allclose(got, _healthy(case, seed).run(variant(paged, *piece)), atol=TOLERANCE, equal_nan=True):
             raise Wrong(f"{case.words}: {words}")
     off = float((got - right).abs().max())
-    raise Wrong(f"{case.words}: off by {off:.2g}. Print m, a and l for each page, as the torch version does, and compare")
+    raise Wrong(
+        f"{case.words}: off by {off:.2g}. Print m, a and l page by page, as the torch version does, and compare"
+    )
 
 
 def _healthy(case: Case, seed: int) -> Call:

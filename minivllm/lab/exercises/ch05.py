@@ -11,8 +11,15 @@ from minivllm.lab.grading import NotAttempted, exercise, require
 from minivllm.request import SamplingParams
 
 FUZZED = 300
-CONFIG = EngineConfig(block_size=4, num_blocks=64, max_num_batched_tokens=8, max_num_seqs=5, enable_prefix_caching=False)
-TRACES = (((9, 6), (30, 4), (5, 9), (17, 3), (4, 4), (12, 8)), ((40, 3), (3, 12), (3, 12), (21, 5)), ((8, 1), (8, 2), (1, 7), (33, 6), (2, 2)))
+CONFIG = EngineConfig(
+    block_size=4, num_blocks=64, max_num_batched_tokens=8, max_num_seqs=5, enable_prefix_caching=False
+)
+TRACES = (
+    ((9, 6), (30, 4), (5, 9), (17, 3), (4, 4), (12, 8)),
+    ((40, 3), (3, 12), (3, 12), (21, 5)),
+    ((8, 1), (8, 2), (1, 7), (33, 6), (2, 2)),
+)
+"""Requests, (prompt, answer) in tokens, for the runs inside the engine."""
 
 
 @exercise(
@@ -24,16 +31,23 @@ TRACES = (((9, 6), (30, 4), (5, 9), (17, 3), (4, 4), (12, 8)), ((40, 3), (3, 12)
     ],
 )
 def share(student: Share) -> str:
-    """`student(budget, decodes, prompts)` gives `{id: tokens}`: decodes first, prompts in order, chunked, nothing left over."""
+    """`student(budget, decodes, prompts)` gives `{id: tokens}`: decodes first, then prompts in order and in chunks."""
     for budget, decodes, prompts, right, why in (
         (8, ["A", "B"], [], {"A": 1, "B": 1}, "each decode computes one token"),
         (8, [], [("C", 5)], {"C": 5}, "the prompt fits the budget whole"),
-        (8, ["A", "B"], [("C", 30)], {"A": 1, "B": 1, "C": 6}, "two decodes leave 6 of the 8 tokens: C's first chunk has 6"),
+        (
+            8,
+            ["A", "B"],
+            [("C", 30)],
+            {"A": 1, "B": 1, "C": 6},
+            "two decodes leave 6 of 8 tokens: C's first chunk has 6",
+        ),
         (8, ["A"], [("C", 3), ("D", 9)], {"A": 1, "C": 3, "D": 4}, "what C leaves of the budget, D gets: 4 of its 9"),
-        (2, ["A", "B", "C"], [("D", 4)], {"A": 1, "B": 1}, "the budget of 2 is spent on the first two decodes; D is not in the step"),
+        (2, ["A", "B", "C"], [("D", 4)], {"A": 1, "B": 1}, "two decodes spend the budget of 2; D is not in the step"),
     ):
         got = _asked(student, budget, decodes, prompts)
-        require(got == right, f"budget {budget}, decodes {decodes}, prompts {prompts}: {right}, since {why}. You gave {got}")
+        case = f"budget {budget}, decodes {decodes}, prompts {prompts}"
+        require(got == right, f"{case}: {right}, since {why}. You gave {got}")
     rng = random.Random(5)
     for _ in range(FUZZED):
         decodes = [f"d{n}" for n in range(rng.randint(0, 6))]
@@ -59,14 +73,14 @@ def _obeys(student: Share, budget: int, decodes: list[str], prompts: list[tuple[
     for who, count in got.items():
         require(count > 0, f"{case}: {who} is given {count} tokens; who gets nothing is left out of the dict")
         require(count <= wanted[who], f"{case}: {who} is given {count}, but wants {wanted[who]}")
-    spent = sum(got.values())
+    spent, served = sum(got.values()), [who for who in decodes if who in got]
     require(spent <= budget, f"{case}: {spent} tokens are given out, over the budget of {budget}")
-    require(spent == min(budget, sum(wanted.values())), f"{case}: {budget - spent} tokens of the budget are left, and somebody wants them")
-    served = [who for who in decodes if who in got]
-    require(served == decodes[: len(served)] and len(served) == min(budget, len(decodes)), f"{case}: decodes come first, in order")
-    partly = [who for who, left in prompts if got.get(who, 0) < left]
-    late = [who for who, _ in prompts if partly and who in got and who != partly[0] and prompts.index((who, wanted[who])) > prompts.index((partly[0], wanted[partly[0]]))]
-    require(not late, f"{case}: {late and late[0]} overtakes {partly and partly[0]}, which is before it in the line")
+    require(served == decodes[:budget], f"{case}: decodes come first, in order, one token each")
+    idle = min(budget, sum(wanted.values())) - spent
+    require(idle == 0, f"{case}: {idle} tokens of the budget are left, and somebody wants them")
+    short = [who for who, left in prompts if got.get(who, 0) < left]
+    late = [who for who in short[1:] if who in got]
+    require(not late, f"{case}: {late and late[0]} overtakes {short and short[0]}, which is before it in the line")
 
 
 def _same_as_the_engine(student: Share, trace: tuple[tuple[int, int], ...]) -> int:
@@ -74,9 +88,11 @@ def _same_as_the_engine(student: Share, trace: tuple[tuple[int, int], ...]) -> i
     ours, theirs = Engine(CONFIG), engine_with(student, CONFIG)
     for engine in (ours, theirs):
         for number, (prompt, answer) in enumerate(trace):
-            engine.add(list(range(100 * number, 100 * number + prompt)), SamplingParams(temperature=0, max_tokens=answer))
+            tokens = list(range(100 * number, 100 * number + prompt))
+            engine.add(tokens, SamplingParams(temperature=0, max_tokens=answer))
     right = {o.request_id: o.outputs[0].token_ids for o in ours.run()}
     got = {o.request_id: o.outputs[0].token_ids for o in theirs.run(max_steps=4 * ours.tick)}
-    require(got == right, f"inside the engine, on requests {trace}: the texts differ from those of the engine's own scheduler")
-    require(theirs.tick == ours.tick, f"inside the engine, on requests {trace}: {theirs.tick} ticks instead of {ours.tick}")
+    where = f"inside the engine, on requests {trace}"
+    require(got == right, f"{where}: the texts differ from those of the engine's own scheduler")
+    require(theirs.tick == ours.tick, f"{where}: {theirs.tick} ticks instead of {ours.tick}")
     return theirs.tick

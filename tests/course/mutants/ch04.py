@@ -2,16 +2,19 @@
 
 from mutants import Mutant
 
+MASKED = "V + at, mask=valid[:, None], other=0.0"
+VALUES = "tl.sum(p[:, None] * v, axis=0)"
+
 MUTANTS = {
     "04.online_softmax": [
         Mutant("shrinks the wrong way", ("tl.exp(m - m2)", "tl.exp(m2 - m)"), says="wrong way round"),
         Mutant("shrinks nothing", ("tl.exp(m - m2)", "1.0"), says="nothing shrinks"),
         Mutant("shrinks only the output", ("a * l + ", "l + "), says="l must shrink too"),
         Mutant("shrinks only the sum", ("a * acc + ", "acc + "), says="acc must shrink too"),
-        Mutant("forgets the weights", ("tl.sum(p[:, None] * v, axis=0)", "tl.sum(v, axis=0)"), says="without their weights"),
+        Mutant("forgets the weights", (VALUES, "tl.sum(v, axis=0)"), says="without their weights"),
         Mutant("keeps only the last page's sum", ("a * l + ", ""), says="l forgets the pages before"),
-        Mutant("divides page by page", ("p[:, None] * v, axis=0)", "p[:, None] * v, axis=0) / tl.sum(p, axis=0)"), says="divide once"),
-        Mutant("does not mask V", ("V + at, mask=valid[:, None], other=0.0", "V + at"), says="is read unmasked"),
+        Mutant("divides page by page", (VALUES, f"{VALUES} / tl.sum(p, axis=0)"), says="divide once"),
+        Mutant("does not mask V", (MASKED, "V + at"), says="is read unmasked"),
         Mutant("forgets that heads share keys", ("head // G", "head"), says="share one"),
         Mutant("gives its name", source="mine = 'online softmax'", says="under @triton.jit"),
     ],
