@@ -95,7 +95,8 @@ print(inspect.getsource(ContiguousManager.reserved))
 #
 # ## See it
 #
-# 560 slots of memory, 26 requests in line, four engines over the same list: `Max`, `Pow2`, `Oracle`, and `Paged`, which takes 16
+# 560 slots of memory, 26 requests in line, four engines over the same list: `Max`, `Pow2`, `Oracle`, and `Paged`,
+# which takes 16
 # slots at a time, anywhere. What share of its memory will each have in use?
 
 # %%
@@ -105,10 +106,9 @@ predict("02.max", "Max: per cent of the memory in use, after 26 ticks?", unit="%
 predict("02.paged", "And Paged?", unit="%")
 
 # %%
-requests = [
-    *((27, 49), (46, 20), (35, 50), (42, 52), (49, 16), (50, 12), (42, 28), (47, 26), (24, 57), (42, 46), (47, 42), (37, 52), (21, 26)),
-    *((52, 21), (45, 36), (12, 54), (16, 22), (49, 14), (31, 61), (13, 64), (29, 42), (50, 58), (36, 57), (39, 37), (48, 40), (20, 35)),
-]  # prompt, answer
+prompts = (27, 46, 35, 42, 49, 50, 42, 47, 24, 42, 47, 37, 21, 52, 45, 12, 16, 49, 31, 13, 29, 50, 36, 39, 48, 20)
+answers = (49, 20, 50, 52, 16, 12, 28, 26, 57, 46, 42, 52, 26, 21, 36, 54, 22, 14, 61, 64, 42, 58, 57, 37, 40, 35)
+requests = list(zip(prompts, answers, strict=True))
 strip = MemoryStrip(requests, slots=560, longest=128)
 for name, key in (("Max", "02.max"), ("Paged", "02.paged")):
     if key in load()["predictions"]:
@@ -147,6 +147,7 @@ strip.change("block_size", 16)
 # **1.** Memory is a row of `size` slots. `extents` are the pieces in use, `(start, length)`, in any order. How long
 # is the largest hole?
 
+
 # %%
 def largest_hole(size, extents):
     return ...
@@ -173,6 +174,7 @@ check("02.largest_hole", largest_hole)
 # %% [markdown]
 # **2.** A request needs `tokens` slots. `holes` are the lengths of all free runs of slots. With `block_size=None`
 # memory is contiguous, otherwise it is paged in blocks of that size. Can the request be admitted?
+
 
 # %%
 def can_admit(tokens, holes, block_size=None):
@@ -205,11 +207,14 @@ check("02.can_admit", can_admit)
 # The article that this course began with reports two measurements. Ours, on the same kind of requests, counts KV
 # alone, for a 7B model with 512 KiB per token:
 
+
 # %%
 def rows(name, layouts=("max, first-fit", "pow2, first-fit", "oracle, first-fit", "paged")):
     print(f"{'':18} held GB  used GB  in use  batched  steps")
     for layout in layouts:
-        row = dict(zip(table.columns, next(r for r in table.rows if r[0].startswith(name) and r[1] == layout), strict=True))
+        row = dict(
+            zip(table.columns, next(r for r in table.rows if r[0].startswith(name) and r[1] == layout), strict=True)
+        )
         print(
             f"{layout:18} {row['peak held GB']:7.1f}  {row['mean used GB']:7.1f}  {row['used % of held']:4.0f} %"
             f"  {row['batched']:7.1f}  {row['steps']:5,}"
@@ -243,7 +248,9 @@ rows("2: prompts")
 
 # %%
 weights = 7e9 * 2 / 1e9
-print(f"weights of a 7B model in fp16: {weights:.0f} GB; of the claimed 8.5 GB peak, that leaves {8.5 - weights:.1f} GB for KV")
+print(
+    f"weights of a 7B model in fp16: {weights:.0f} GB; of the claimed 8.5 GB peak, that leaves {8.5 - weights:.1f} GB for KV"
+)
 per_token = kv_bytes_per_token(num_layers=32, num_kv_heads=32, head_dim=128, dtype_bytes=2)
 room = int((24e9 * 0.9 - 14e9) / per_token)
 print(f"a 24 GB card, nine tenths of it ours: room for {room:,} tokens of KV")
@@ -273,7 +280,9 @@ for size in (5, 9, 30):
 print("holes:", buddy.holes())
 
 # %%
-predict("02.batched", "Max batches 7 requests at a time. How many will paging batch, in the same memory?", unit="requests")
+predict(
+    "02.batched", "Max batches 7 requests at a time. How many will paging batch, in the same memory?", unit="requests"
+)
 
 # %%
 calls = paper.arrivals(paper.TRAFFIC["ShareGPT"], 600, seed=0)
@@ -301,7 +310,8 @@ print("and at least twice as many as the oracle:", batched["vLLM"] > 2 * batched
 #
 # ## Break it: it fits on paper
 #
-# 24 slots. A and C need 8 for a moment, B needs 8 for longer, D needs 16. When A and C are gone, 16 slots are free, and D should start. Should it?
+# 24 slots. A and C need 8 for a moment, B needs 8 for longer, D needs 16. When A and C are gone, 16 slots are free,
+# and D should start. Should it?
 
 # %%
 LIVES = {"A": (6, 2), "B": (2, 6), "C": (6, 2), "D": (10, 6)}  # prompt, answer

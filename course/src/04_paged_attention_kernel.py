@@ -56,7 +56,10 @@ positions = torch.arange(length, device=device).expand(rows, length)
 queries = torch.randn(rows, 3, 3, 64, device=device)
 k, v = (gathered.contiguous() for gathered in reference.gather(kv, tables, positions))
 print(f"K and V of these requests, one layer: {k.nbytes + v.nbytes:,} bytes")
-print(f"attention must read them once; gathering reads them, writes them, and attention reads the copy: 3 × {k.nbytes + v.nbytes:,}")
+print(
+    "attention must read them once; gathering reads them, writes them, and attention reads the copy: three times the bytes"
+)
+
 
 # %% tags=["nbval-ignore-output"]
 # reason: a measurement
@@ -95,7 +98,8 @@ print("block 11, the last of A, first number of each slot:", owned)
 # weight is exactly 0. Then we multiply the weights with the values, masked or not.
 
 # %%
-predict("04.nan", "Does a NaN in an unused slot matter, if its weight is 0?", choices=["no, 0 times anything is 0", "yes, it spoils the output"])
+says = ["no, 0 times anything is 0", "yes, it spoils the output"]
+predict("04.nan", "Does a NaN in an unused slot matter, if its weight is 0?", choices=says)
 
 # %% [markdown]
 # ## First way: gather
@@ -114,16 +118,18 @@ scores[22:] = -math.inf
 weights = scores.softmax(-1)
 print("weights of the last four slots:", [round(w, 3) for w in weights[20:].tolist()])
 spoilt = weights @ values[0, 1]
-reveal("04.nan", "yes, it spoils the output" if bool(spoilt.isnan().any()) else "no, 0 times anything is 0")
+reveal("04.nan", says[int(spoilt.isnan().any())])
 
 # %% [markdown]
-# 0 × NaN is NaN. So whoever reads a slot that is not theirs must mask **V** as well as the scores. (The oracle is finite: it never reads those slots.)
+# 0 × NaN is NaN. So whoever reads a slot that is not theirs must mask **V** as well as the scores. (The oracle is finite: it
+# never reads those slots.)
 #
 # ## Second way: page by page
 #
 # Softmax needs the largest score of *all* tokens, and then their sum. A loop over pages has seen only some of them.
 # The trick: do as if what we have seen were everything, and when a larger score turns up, shrink what we have summed
 # so far. Three numbers go along: `m`, the largest score; `l`, the sum of weights; `acc`, the weighted values.
+
 
 # %%
 def page_by_page(q, kv, table, n, head):
@@ -203,6 +209,7 @@ stepper.fault = ""
 # Here is the kernel without its heart. Write the three lines: how much shrinks, the new sum, the new output. It will
 # be run on other shapes than this one: ragged lengths, one page and many, other head sizes and groups, pools full of
 # NaN, and every address it touches is checked.
+
 
 # %%
 @triton.jit
@@ -290,9 +297,12 @@ class MyOps(ReferenceOps):
         self.calls, self.worst = self.calls + 1, max(self.worst, (mine - out).abs().max().item())
         return mine
 
+
 # %%
 def complete(ops):
-    with LLM("packaged", device=device, dtype="float32", num_blocks=16, block_size=64, kernels=ops, enforce_eager=True) as llm:
+    with LLM(
+        "packaged", device=device, dtype="float32", num_blocks=16, block_size=64, kernels=ops, enforce_eager=True
+    ) as llm:
         greedy = SamplingParams(temperature=0, max_tokens=3)
         return llm.generate("The capital of France is", greedy, use_tqdm=False)[0].outputs[0].text
 
@@ -300,7 +310,9 @@ def complete(ops):
 ops = MyOps()
 before, after = complete("reference"), complete(ops)
 print(repr(before), "with plain torch;", repr(after), "with the kernel")
-print(f"the same text: {before == after}; the kernel ran {ops.calls} times, never more than 1e-4 from torch: {ops.worst < 1e-4}")
+print(
+    f"the same text: {before == after}; the kernel ran {ops.calls} times, never more than 1e-4 from torch: {ops.worst < 1e-4}"
+)
 
 # %% [markdown]
 # A kernel of twenty lines, and a real model speaks through it. On a GPU you have just run it compiled; in the
@@ -310,6 +322,7 @@ print(f"the same text: {before == after}; the kernel ran {ops.calls} times, neve
 #
 # `variant` exchanges one piece of a kernel's source. First: V unmasked, in a pool full of NaN.
 
+
 # %%
 def heads_lost(kernel):
     return int(attend(kernel, q, kv, tables, lens)[0].isnan().any(-1).sum())
@@ -318,7 +331,10 @@ def heads_lost(kernel):
 unmasked = variant(paged, "V + at, mask=valid[:, None], other=0.0", "V + at")
 print("V unmasked: heads with NaN:", heads_lost(unmasked), "of 4")
 healthy = kv.nan_to_num(0.0)
-print("the same kernel in a pool of zeros:", torch.allclose(attend(unmasked, q, healthy, tables, lens)[0], truth, atol=1e-5))
+print(
+    "the same kernel in a pool of zeros:",
+    torch.allclose(attend(unmasked, q, healthy, tables, lens)[0], truth, atol=1e-5),
+)
 
 # %% [markdown]
 # That is what makes it dangerous: on a fresh pool of zeros, and with old but finite numbers, nobody notices. One NaN,
@@ -327,7 +343,9 @@ print("the same kernel in a pool of zeros:", torch.allclose(attend(unmasked, q, 
 # Second: the sums no longer shrink.
 
 # %%
-for name, piece in {"acc does not shrink": ("a * acc +", "acc +"), "l does not shrink": ("a * l +", "l +"), "nothing shrinks": ("tl.exp(m - m2)", "1.0")}.items():
+slips = {"acc does not shrink": ("a * acc +", "acc +"), "l does not shrink": ("a * l +", "l +")}
+slips["nothing shrinks"] = ("tl.exp(m - m2)", "1.0")
+for name, piece in slips.items():
     off = (attend(variant(paged, *piece), q, kv, tables, lens)[0] - truth).abs().max().item()
     print(f"{name:20} wrong by more than 0.01: {off > 0.01}, and finite")
 
@@ -342,7 +360,9 @@ for name, piece in {"acc does not shrink": ("a * acc +", "acc +"), "l does not s
 big_q, big_kv = torch.full((1, 1, 64), 40.0, device=device), torch.full((2, 2, 4, 1, 64), 40.0, device=device)
 big_kv[1] = torch.arange(1.0, 9.0, device=device).view(2, 4, 1, 1)
 five = torch.tensor([[0, 1]], dtype=torch.int32, device=device), torch.tensor([5], dtype=torch.int32, device=device)
-late = variant(variant(paged, " * D**-0.5", ""), "tl.sum(k * query, axis=1)", "tl.sum(k * query, axis=1).to(tl.float16) * D**-0.5")
+late = variant(
+    variant(paged, " * D**-0.5", ""), "tl.sum(k * query, axis=1)", "tl.sum(k * query, axis=1).to(tl.float16) * D**-0.5"
+)
 print("values 1 to 5, all scores equal, so the output is their mean")
 print("summed in fp32:", attend(paged, big_q, big_kv, *five)[0, 0, 0].item())
 print("summed in fp16:", attend(late, big_q, big_kv, *five)[0, 0, 0].item())

@@ -39,6 +39,7 @@ from minivllm.viz.scheduler_view import SchedulerView
 
 torch.set_num_threads(1)
 
+
 # %%
 def greedy(n):
     return SamplingParams(temperature=0, max_tokens=n, ignore_eos=True)
@@ -242,7 +243,10 @@ for name, (gap, first) in found.items():
 for name, (gap, first) in found.items():
     print(f"{name:17} A's gap {gap[0]:2} ticks   B's first token after {first[0]:2} ticks")
 pause = {name: gap[1] for name, (gap, _) in found.items()}
-print("mixing makes A's pause much shorter:", 1.5 * pause["chunks, mixed"] < min(pause["one piece"], pause["chunks, separate"]))
+print(
+    "mixing makes A's pause much shorter:",
+    1.5 * pause["chunks, mixed"] < min(pause["one piece"], pause["chunks, separate"]),
+)
 reveal("05.gap", "B's comes later")
 
 # %% [markdown]
@@ -271,7 +275,9 @@ for blocks in (10, 7):
     log, counts = tight.record(), Metrics(tight)
     add(tight, [(8, 12), (8, 12)])
     texts[blocks] = {o.request_id: o.outputs[0].token_ids for o in tight.run()}
-    print(f"{blocks} blocks: {tight.tick} ticks, {counts.preemptions} preemptions, {counts.lost_tokens} computed tokens lost")
+    print(
+        f"{blocks} blocks: {tight.tick} ticks, {counts.preemptions} preemptions, {counts.lost_tokens} computed tokens lost"
+    )
 print(as_text(chart(log.ticks)))
 reveal("05.preempted", "no" if texts[10] == texts[7] else "yes")
 
@@ -292,7 +298,9 @@ for policy in ("fcfs", "shortest-prompt", "longest-prefix", "priority"):
     log = queue.record()
     for number, (prompt, answer) in enumerate(LINE):
         begin = [7] * 4 if number in (2, 5) else []  # C and F begin alike
-        queue.add(begin + list(range(100 * number, 100 * number + prompt - len(begin))), greedy(answer), priority=-prompt)
+        queue.add(
+            begin + list(range(100 * number, 100 * number + prompt - len(begin))), greedy(answer), priority=-prompt
+        )
     queue.run()
     rows = list(chart(log.ticks).rows.values())
     order = "".join(row.request for row in sorted(rows, key=lambda row: row.first))
@@ -311,6 +319,7 @@ for policy in ("fcfs", "shortest-prompt", "longest-prefix", "priority"):
 # first in line first. Return a dict: how many tokens each computes in this tick. Decodes come first, prompts follow
 # in order and may be cut, nothing of the budget is left if somebody wants it, and who gets nothing is not in the
 # dict.
+
 
 # %%
 def share(budget, decodes, prompts):
@@ -347,6 +356,7 @@ check("05.share", share)
 # it runs **inside the engine**: its scheduler, its blocks and its queues, and in every tick your function shares out
 # the budget. Run the next two cells when it is right (until then, a rule of ours does it):
 
+
 # %%
 def in_order(budget, wanted):
     """Give everybody what they want, first come first served, until the budget is gone."""
@@ -375,6 +385,7 @@ print(as_text(chart(log.ticks)))
 # ## Break it: a long prompt starves the decodes
 #
 # Exchange the two loops: prompts first. What happens to A, who is writing, when a prompt of 60 arrives?
+
 
 # %%
 def prompts_first(budget, decodes, prompts):

@@ -202,7 +202,7 @@ def _hooks(watch: _Watch) -> Iterator[None]:
     def watched_size(*_: int) -> None:
         size(*watch.job.grid, 1)
 
-    hooks = {"create_masked_load": watched_load, "create_masked_store": watched_store}
+    hooks: dict[str, Any] = {"create_masked_load": watched_load, "create_masked_store": watched_store}
     hooks |= {"set_grid_idx": watched_move, "set_grid_dim": watched_size}
     for name, hook in hooks.items():
         setattr(builder, name, hook)

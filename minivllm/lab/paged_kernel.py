@@ -5,6 +5,7 @@ query heads that share it, cuts long contexts into pieces, and writes the new to
 2023, section 4.3; Milakov & Gimelshein 2018 (online softmax).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 import hashlib
 import importlib.util
 import inspect
