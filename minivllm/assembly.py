@@ -18,6 +18,18 @@ SIMULATED_BLOCKS = 256
 """Pool size of a simulated engine that was not told one."""
 
 
+LIVE = {
+    "async_scheduling", "enable_chunked_prefill", "max_num_batched_tokens", "max_num_seqs", "mix_prefill_decode", "policy",
+    "watermark",
+}  # fmt: skip
+"""Settings that change on a running engine as they are."""
+REBUILD = {
+    "allocator", "block_size", "enable_prefix_caching", "eviction", "kv_layout", "num_blocks", "prefix_cache_blocks",
+    "reservation", "verify_prefix_hits",
+}  # fmt: skip
+"""Settings whose change begins with an empty pool."""
+
+
 def build_cache(
     config: EngineConfig,
     num_blocks: int,

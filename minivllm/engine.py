@@ -8,27 +8,28 @@
 one computes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from minivllm import events as ev
-from minivllm.assembly import SIMULATED_BLOCKS, EvictionFactory, build_cache, build_scheduler, configure
+from minivllm.assembly import LIVE, REBUILD, SIMULATED_BLOCKS, EvictionFactory, build_cache, build_scheduler, configure
+from minivllm.books import Books
 from minivllm.config import EngineConfig
 from minivllm.core.audit import audit
 from minivllm.core.hashing import Hasher, block_hash
 from minivllm.core.plan import Plan
 from minivllm.core.policy import Policy
 from minivllm.core.scheduler import Scheduler
-from minivllm.intake import check_tokens, letters, make_request, set_limit
+from minivllm.intake import check_params, check_tokens, make_request
 from minivllm.output import RequestOutput, StepReport
 from minivllm.picture import engine_event, free_queue, opening, picture
-from minivllm.recorder import MAX_FINISHED, Recorder
-from minivllm.request import Request, SamplingParams, Status
+from minivllm.recorder import Recorder
+from minivllm.request import SamplingParams, Status
 from minivllm.results import Results
 from minivllm.runtime.sim import SimRunner
-from minivllm.runtime.ticket import Runner, StepResult
+from minivllm.runtime.ticket import Runner
 from minivllm.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -36,20 +37,9 @@ if TYPE_CHECKING:
     from minivllm.model.weights import LoadedModel
 
 _NUMBERS = count(1)
-_REBUILD = {"block_size", "num_blocks", "kv_layout", "reservation", "allocator", "eviction", "prefix_cache_blocks"}
-_REBUILD |= {"enable_prefix_caching", "verify_prefix_hits"}
-_LIVE = {
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "enable_chunked_prefill",
-    "mix_prefill_decode",
-    "watermark",
-    "policy",
-}
-_LIVE |= {"async_scheduling"}
 
 
-class Engine:
+class Engine(Books):
     """A live inference engine. Without a model it simulates: real scheduler, real cache, tokens from a hash.
 
     What the course teaches can be replaced here: `policy` (an object), `eviction` (a class), `hasher` (a function),
@@ -93,11 +83,7 @@ class Engine:
         self._policy, self._eviction, self._hasher = policy, eviction, hasher
         cache = build_cache(self.config, num_blocks, self.max_model_len, self.bus, eviction, hasher)
         self.scheduler: Scheduler = build_scheduler(self.config, cache, num_blocks, self.bus, policy)
-        self._results = Results(self.tokenizer)
-        self._finished: dict[str, Request] = {}
-        self._forking: dict[str, Request] = {}
-        self._names = letters()
-        self._arrivals = count()
+        super().__init__()
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -128,7 +114,7 @@ class Engine:
             if not isinstance(value, str) or not value:
                 raise ValueError(f"{tag} is {value!r}; give a name that is not empty, or None for none")
         params = SamplingParams() if params is None else params
-        self._check_params(params)
+        check_params(params, self.runner.vocab_size, self.tokenizer is not None)
         name = request_id if request_id is not None else self._free_name()
         self._check_free(name)
         request = make_request(
@@ -287,24 +273,26 @@ class Engine:
             names.add("eviction")
             new_eviction = None if isinstance(eviction, str) else eviction
             changes |= {"eviction": eviction} if isinstance(eviction, str) else {}
-        if refused := sorted(names - _REBUILD - _LIVE):
+        if refused := sorted(names - REBUILD - LIVE):
             raise ValueError(
-                f"{', '.join(refused)} cannot change on a running engine; these can: {_list(_REBUILD | _LIVE)}"
+                f"{', '.join(refused)} cannot change on a running engine; these can: {', '.join(sorted(REBUILD | LIVE))}"
             )
         seats = getattr(self.runner, "max_num_seqs", None)
         if seats is not None and changes.get("max_num_seqs", 0) > seats:
-            raise ValueError(f"max_num_seqs is {changes['max_num_seqs']}; this engine was built with {seats} seats, at most so many")
+            raise ValueError(
+                f"max_num_seqs is {changes['max_num_seqs']}; this engine was built with {seats} seats, at most so many"
+            )
         if "block_size" in changes and "num_blocks" not in changes:
             tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]
             changes["num_blocks"] = max(1, tokens // max(1, changes["block_size"]))
         config = self.config.replace(**changes)
         limits = {request.id: request.limit for request in self.scheduler.requests.values()}
-        if names & _REBUILD:
+        if names & REBUILD:
             self._rebuild(config, new_eviction)
         self.config, self._policy, self._eviction = config, new_policy, new_eviction
         configure(self.scheduler, config, config.num_blocks, new_policy)  # type: ignore[arg-type]
         if self.bus.active:
-            self.bus.emit(engine_event(config, bool(names & _REBUILD), tuple(sorted(names))))
+            self.bus.emit(engine_event(config, bool(names & REBUILD), tuple(sorted(names))))
             for request in self.scheduler.requests.values():
                 if request.limit != limits[request.id]:
                     self.bus.emit(ev.Limit(request.id, request.limit - request.prompt_len))
@@ -327,79 +315,7 @@ class Engine:
         state = "closed" if self.closed else f"tick {self.tick}, {len(self.scheduler.requests)} live requests"
         return f"Engine {self.number} ({state})"
 
-    # -- inside --------------------------------------------------------------------------------------------------
-
-    def _collect(self, plan: Plan, result: StepResult, read_all: bool) -> StepReport:
-        """Book a step's results: tokens, text and stop strings, forks, finished outputs."""
-        collected = self.scheduler.collect(plan, result.tokens)
-        if result.logprobs or result.prompt_logprobs:
-            self._results.book(result)
-        ended = collected.finished
-        text: dict[str, str] = {}
-        if read_all or self._results.watched:
-            text = self._read(collected.tokens if read_all else self._results.watched & collected.tokens.keys(), ended)
-        self._fork_samples()
-        finished = [output.request_id for request in ended if (output := self._close_book(request))]
-        return StepReport(self.tick, plan.num_tokens, collected.tokens, text, tuple(finished), plan.preempted)
-
-    def _read(self, names: Iterable[str], ended: list[Request]) -> dict[str, str]:
-        """New visible text of the requests named; those that reached a stop string end here and join `ended`."""
-        text: dict[str, str] = {}
-        if self.tokenizer is None:
-            return text
-        over = {request.id: request for request in ended}
-        for name in names:
-            request = over.get(name) or self.scheduler.requests[name]
-            piece = self._results.read(request)
-            stop = self._results.stopped(request)
-            if stop is not None and request.status is not Status.FINISHED:
-                self.scheduler.finish(request, "stop", stop)
-                ended.append(request)
-            elif stop is not None:
-                request.finish_reason, request.stop_reason = "stop", stop
-            if piece:
-                text[name] = piece
-                if self.bus.active:
-                    self.bus.emit(ev.Text(name, piece))
-        return text
-
-    def _close_book(self, request: Request) -> RequestOutput | None:
-        self._finished[request.id] = request
-        while len(self._finished) > MAX_FINISHED:
-            del self._finished[next(iter(self._finished))]
-        return self._results.finish(request)
-
-    def _end(self, request: Request, reason: str, detail: str | None) -> None:
-        self._forking.pop(request.id, None)
-        self.scheduler.finish(request, reason, detail)
-        self._close_book(request)
-
-    def _fork(self, parent: Request, name: str, params: SamplingParams, length: int, index: int | None) -> None:
-        """A child with the first `length` tokens of its parent. With `index` it belongs to its parent's n > 1 group."""
-        seed = parent.seed if index is None else parent.seed + index * 0x9E3779B9
-        child = Request(
-            name, parent.tokens[:length], params, limit=parent.limit, limit_detail=parent.limit_detail,
-            stop_ids=parent.stop_ids, extra_keys=parent.extra_keys, priority=parent.priority,
-            arrival=next(self._arrivals), seed=seed,
-        )  # fmt: skip
-        child.prompt_len = parent.prompt_len
-        child.num_computed = min(parent.num_computed, length - 1)
-        child.group = None if index is None else parent.id
-        if self.scheduler.fork(parent, child) is False and self.bus.active:
-            room, generated = child.limit - child.prompt_len, length - child.prompt_len
-            self.bus.emit(ev.Arrive(name, child.prompt_len, room, generated))
-        self._finished.pop(name, None)
-        self._results.track(child)
-
-    def _fork_samples(self) -> None:
-        """Start the other samples of n > 1 requests whose first token has come: their prompt is computed by then."""
-        for name, parent in [(n, r) for n, r in self._forking.items() if len(r.tokens) > r.prompt_len]:
-            for index in range(self._results.samples(name), parent.params.n):
-                child = f"{name}.{index}"
-                while self._in_use(child):  # somebody chose this very id
-                    child += "'"
-                self._fork(parent, child, replace(parent.params, n=1), parent.prompt_len, index)
-            del self._forking[name]
+    # -- the two ways to go on ----------------------------------------------------------------------------------
 
     def _steps(self, max_steps: int | None) -> Iterator[StepReport]:
         while self.has_unfinished and max_steps != 0:
@@ -423,70 +339,3 @@ class Engine:
         except BaseException:
             self._recover(plan)
             raise
-
-    def _recover(self, plan: Plan | None) -> None:
-        """After an interrupt or an error inside a step: every running request will recompute, nothing is lost.
-
-        With a `plan` the runner was cut short: whether its results exist is unknown, so nothing of it is published.
-        Without one it was the bookkeeping, which is made anew, with an empty cache, and told anew to those who listen.
-        """
-        if self.closed:
-            return
-        if plan is not None:
-            self.scheduler.recover(plan)
-        else:
-            self._rebuild(self.config, self._eviction)
-        self._fork_samples()
-        for request in self._results.ended():
-            self._close_book(request)
-        if plan is None and self.bus.active:
-            for event in opening(self.config, self.snapshot()):
-                if not isinstance(event, ev.Start | ev.End):
-                    self.bus.emit(event)
-
-    def _rebuild(self, config: EngineConfig, eviction: EvictionFactory | None) -> None:
-        """A new pool and KV manager; live requests go back to the queue, in order, with their tokens."""
-        blocks: int = config.num_blocks  # type: ignore[assignment]
-        cache = build_cache(config, blocks, self.max_model_len, self.bus, eviction, self._hasher)
-        live = [request for request in self.scheduler.requests.values() if not request.verdict()]
-        limits = [(r.limit, r.limit_detail) for r in live]
-        try:
-            for request in live:
-                set_limit(request, cache, self.max_model_len)
-                if request.limit <= len(request.tokens):
-                    raise ValueError(
-                        f"request {request.id!r} has {len(request.tokens)} tokens, the new pool holds less"
-                    )
-            self.runner.resize(blocks, config.block_size)
-        except BaseException:
-            for request, (limit, detail) in zip(live, limits, strict=True):
-                request.limit, request.limit_detail = limit, detail
-            raise
-        self.scheduler.restart(cache)
-
-    def _free_name(self) -> str:
-        return next(name for name in self._names if not self._in_use(name))
-
-    def _check_free(self, name: str) -> None:
-        if self._in_use(name):
-            raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
-
-    def _in_use(self, name: str) -> bool:
-        return name in self.scheduler.requests or self._results.holds(name)
-
-    def _check_params(self, params: SamplingParams) -> None:
-        if not isinstance(params, SamplingParams):
-            raise TypeError(f"params is a {type(params).__name__}; give a SamplingParams")
-        if params.stop_strings and self.tokenizer is None:
-            raise ValueError("stop strings need a model with a tokenizer; use stop_token_ids")
-        wrong = [t for t in (*params.logit_bias, *params.stop_token_ids) if not 0 <= t < self.runner.vocab_size]
-        if wrong:
-            raise ValueError(f"token id {wrong[0]} is out of range; allowed: 0 to {self.runner.vocab_size - 1}")
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise RuntimeError(f"engine {self.number} is closed; make a new one")
-
-
-def _list(names: set[str]) -> str:
-    return ", ".join(sorted(names))

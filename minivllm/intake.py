@@ -92,3 +92,14 @@ def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
     request.limit, request.limit_detail = min(
         (wanted, None), (max_model_len, "max_model_len"), (capacity + 1, "kv_capacity"), key=lambda pair: pair[0]
     )
+
+
+def check_params(params: SamplingParams, vocab_size: int, has_tokenizer: bool) -> None:
+    """Refuses what this engine cannot honour: token ids outside the vocabulary, stop strings without a tokenizer."""
+    if not isinstance(params, SamplingParams):
+        raise TypeError(f"params is a {type(params).__name__}; give a SamplingParams")
+    if params.stop_strings and not has_tokenizer:
+        raise ValueError("stop strings need a model with a tokenizer; use stop_token_ids")
+    wrong = [t for t in (*params.logit_bias, *params.stop_token_ids) if not 0 <= t < vocab_size]
+    if wrong:
+        raise ValueError(f"token id {wrong[0]} is out of range; allowed: 0 to {vocab_size - 1}")

@@ -17,7 +17,7 @@ LAYERS = [
     {"kernels"},
     {"model"},
     {"runtime"},
-    {"engine", "assembly", "intake", "results", "picture"},  # the engine and its parts
+    {"engine", "books", "assembly", "intake", "results", "picture"},  # the engine and its parts
     {"llm"},
     {"metrics", "eventlog"},  # from here on: observers, which nothing below may know
     {"bench"},
