@@ -1,0 +1,151 @@
+"""Chapters 02, 04 and 05 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
+
+import re
+
+TALL = 1700  # a whole view fits, so that its picture is whole too
+
+
+def chapter(open_chapter, number, widget, **size):
+    """The chapter, run to its end, with its widget drawn and in sight."""
+    lab = open_chapter(number, **{"height": TALL, **size})
+    lab.run_all()
+    found = lab.page.locator(widget).first
+    found.wait_for()
+    found.scroll_into_view_if_needed()
+    return lab
+
+
+def head(lab, widget, words):
+    lab.page.locator(f"{widget} .head .t", has_text=re.compile(words)).first.wait_for()
+
+
+def press(lab, widget, *keys):
+    lab.page.locator(f"{widget} .head").first.click()
+    for key in keys:
+        lab.page.keyboard.press(key)
+
+
+def click(lab, widget, name):
+    lab.page.locator(widget).first.get_by_role("button", name=name, exact=True).click()
+
+
+def agrees(lab, widget, sentence):
+    """What is read aloud is Python's sentence."""
+    lab.page.wait_for_timeout(150)
+    assert lab.python(f"print({sentence})") in lab.page.locator(f"{widget} output.spoken").first.text_content()
+
+
+def cells(lab):
+    """How many cells the notebook has: a key that reached JupyterLab would have changed it."""
+    return lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.model.cells.length")
+
+
+def shots(lab, name, widget):
+    for dark in (False, True):
+        assert lab.screenshot(name, widget, dark=dark).stat().st_size > 1000
+
+
+def test_chapter_02_the_strips_step_back_jump_and_are_run_anew(open_chapter):
+    lab = chapter(open_chapter, "02", ".mv.ms")
+    before = cells(lab)
+    head(lab, ".ms", r"Tick 26\s*of 26")
+    agrees(lab, ".ms", "strip.sentence")
+    shots(lab, "chapter-02-memory", ".mv.ms")
+    press(lab, ".ms", "ArrowLeft", "ArrowLeft")
+    head(lab, ".ms", r"Tick 24\s*of 26")
+    agrees(lab, ".ms", "strip.sentence")
+    press(lab, ".ms", "End")
+    click(lab, ".ms", "step")
+    head(lab, ".ms", r"Tick 27\s*of 27")
+    agrees(lab, ".ms", "strip.sentence")
+    press(lab, ".ms", "Home")
+    head(lab, ".ms", r"Tick 0\s*of")
+    lab.page.locator(".ms [role=radiogroup][aria-label='longest allowed'] button", has_text="256").first.click()
+    lab.page.wait_for_timeout(500)
+    assert lab.python("print(strip.longest)") == "256"
+    lab.python("strip.tick = 12")
+    head(lab, ".ms", r"Tick 12\s*of")
+    assert cells(lab) == before
+
+
+def test_chapter_02_a_prediction_is_drawn_beside_its_result(open_chapter):
+    lab = chapter(open_chapter, "02", ".mv.ms")
+    field = lab.page.locator(".minivllm-predict input").nth(1)
+    field.fill("60")
+    field.press("Enter")
+    lab.page.locator(".minivllm-predict", has_text="you said 60 %").wait_for()
+    lab.run_all()
+    lab.page.locator(".ms", has_text="you said 60 %, off by").first.wait_for()
+
+
+def test_chapter_04_the_stepper_goes_line_by_line_page_by_page_and_breaks(open_chapter):
+    lab = chapter(open_chapter, "04", ".mv.ks")
+    before = cells(lab)
+    head(lab, ".ks", r"Page 6\s*of 6")
+    agrees(lab, ".ks", "stepper.sentence")
+    shots(lab, "chapter-04-kernel", ".mv.ks")
+    press(lab, ".ks", "ArrowRight", "ArrowRight", "ArrowRight")
+    head(lab, ".ks", "Done")
+    press(lab, ".ks", "Home", "ArrowRight")
+    agrees(lab, ".ks", "stepper.sentence")
+    press(lab, ".ks", "l", "ArrowRight")
+    head(lab, ".ks", r"Page 1\s*of 6")
+    click(lab, ".ks", "step")
+    head(lab, ".ks", r"Page 2\s*of 6")
+    click(lab, ".ks", "back")
+    head(lab, ".ks", r"Page 1\s*of 6")
+    assert lab.python("print(stepper.page)") == "1"
+    press(lab, ".ks", "1", "l", "End")
+    lab.page.locator(".ks .verdict", has_text="with mask V off it ends in 8 NaN of 8").first.wait_for()
+    assert lab.python("print(stepper.fault)") == "mask V off"
+    press(lab, ".ks", "ArrowLeft", "ArrowLeft")
+    lab.page.wait_for_timeout(200)
+    assert "0 × NaN is NaN" in lab.page.locator(".ks output.spoken").first.text_content()
+    shots(lab, "chapter-04-unmasked", ".mv.ks")
+    press(lab, ".ks", "1")
+    lab.python("stepper.page = 3")
+    head(lab, ".ks", r"Page 3\s*of 6")
+    assert cells(lab) == before
+
+
+def test_chapter_05_the_scheduler_steps_back_and_takes_edits(open_chapter):
+    lab = chapter(open_chapter, "05", ".mv.sv")
+    before = cells(lab)
+    lab.python("view.tick = 4")
+    head(lab, ".sv", r"Tick 4\s*of")
+    agrees(lab, ".sv", "view.sentence")
+    shots(lab, "chapter-05-scheduler", ".mv.sv")
+    press(lab, ".sv", "ArrowLeft")
+    head(lab, ".sv", r"Tick 3\s*of")
+    click(lab, ".sv", "step")
+    head(lab, ".sv", r"Tick 4\s*of")
+    press(lab, ".sv", "f")
+    head(lab, ".sv", r"Tick 5\s*of")
+    agrees(lab, ".sv", "view.sentence")
+    edge = int(lab.python("print(view.edge)"))
+    lab.page.locator(".sv [role=radiogroup][aria-label='token budget'] button", has_text=re.compile("^8$")).first.click()
+    press(lab, ".sv", "a")
+    lab.page.locator(".sv form input").first.fill("20")
+    lab.page.keyboard.press("Enter")
+    lab.page.wait_for_timeout(300)
+    press(lab, ".sv", "End", "ArrowRight")
+    head(lab, ".sv", rf"Tick {edge + 1}\s*of")
+    assert lab.python("print(view.engine.config.max_num_batched_tokens, view.chart.prompts[-1])") == "8 8"
+    agrees(lab, ".sv", "view.sentence")
+    assert cells(lab) == before
+
+
+def test_chapter_05_what_fails_is_shown_and_the_next_click_works(open_chapter):
+    lab = chapter(open_chapter, "05", ".mv.sv")
+    lab.python("view.handle({'type': 'set', 'name': 'max_num_batched_tokens', 'value': 0})")
+    lab.page.locator(".sv .alarm", has_text="max_num_batched_tokens is 0").first.wait_for()
+    press(lab, ".sv", "Home", "ArrowRight")
+    head(lab, ".sv", r"Tick 1\s*of")
+
+
+def test_the_widgets_fit_a_narrow_page(open_chapter):
+    for number, widget in (("02", ".mv.ms"), ("05", ".mv.sv")):
+        lab = chapter(open_chapter, number, widget, width=900)
+        box = lab.page.locator(widget).first
+        assert box.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+        lab.screenshot(f"chapter-{number}-narrow", widget)

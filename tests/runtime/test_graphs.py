@@ -1,0 +1,79 @@
+"""Whole steps with fixed shapes: which sizes get a graph, and that a padded step does exactly what an eager one does."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minivllm import LLM, SamplingParams
+from minivllm.bench.shapes import SHAPES
+from minivllm.model.spec import ModelSpec
+from minivllm.model.weights import LoadedModel, random_weights
+from minivllm.runtime import graphs
+from minivllm.runtime.graphs import bucket, decode_sizes
+
+ON_GPU = torch.cuda.is_available()
+PROMPTS = [[5, 6, 7], [*range(20)], [9] * 17, [3]]
+GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+
+
+@given(st.integers(1, 1024))
+def test_every_batch_up_to_max_num_seqs_has_a_graph_and_none_is_larger(most):
+    sizes = decode_sizes(most)
+    assert sizes == sorted(set(sizes)) and sizes[-1] == most
+    assert all(bucket(sizes, size) >= size for size in range(1, most + 1))
+    assert bucket(sizes, most + 1) is None
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    small = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+    }
+    config = {
+        **SHAPES["qwen3-0.6b"],
+        **small,
+        "intermediate_size": 64,
+        "vocab_size": 128,
+        "max_position_embeddings": 128,
+    }
+    spec = dataclasses.replace(ModelSpec.from_hf(config), eos_token_ids=(), tie_embeddings=False)
+    device = "cuda" if ON_GPU else "cpu"
+    return LoadedModel(spec, random_weights(spec, 0, torch.float32, device), None, {}, "tiny", "made here")
+
+
+def texts(llm: LLM) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)]
+
+
+def make(model: LoadedModel, kernels: str) -> LLM:
+    return LLM(
+        model, num_blocks=40, block_size=4, max_model_len=64, max_num_seqs=4, kernels=kernels, enforce_eager=True
+    )
+
+
+def test_padded_steps_give_the_text_of_eager_ones_and_write_nowhere_else(model, monkeypatch):
+    """The graph's body run as it is: on a machine without a GPU its kernels go through Triton's interpreter."""
+    monkeypatch.setattr(graphs, "PREFILL_TOKENS", (32, 64))
+    monkeypatch.setattr(graphs, "PREFILL_ROWS", (8,))
+    with make(model, "reference") as plain, make(model, "triton" if ON_GPU else "interpreter") as fast:
+        expected = texts(plain)
+        assert len({tuple(text) for text in expected}) == len(PROMPTS)
+        runner = fast.engine.runner
+        runner.kv.fill_(float("nan"))
+        parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, 4)
+        with torch.no_grad():
+            runner.graphs = graphs.Graphs(*parts, lambda step: step)
+        assert runner.kv.isnan().all()  # captured with padding rows only
+        recorder = fast.engine.record()
+        for _ in range(2):  # the second time with prefix hits
+            assert texts(fast) == expected
+        taken = {event.block for events in recorder.ticks for event in events if event.kind == "take"}
+        others = [block for block in range(40) if block not in taken]
+        assert taken and others and runner.kv[:, :, others].isnan().all()
