@@ -33,7 +33,7 @@ def logprobs(model: Any, text: str, tokens: int, **options: Any) -> list[float]:
     with LLM(
         model, max_num_batched_tokens=CHUNK, max_num_seqs=1, max_model_len=tokens + 1, enforce_eager=True, **options
     ) as llm:
-        ids = llm.tokenizer.encode(text)[:tokens]
+        ids = llm.get_tokenizer().encode(text)[:tokens]
         params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
         entries = llm.generate([ids], params, use_tqdm=False)[0].prompt_logprobs
         return [entry.logprob for entry in entries[1:]]  # type: ignore[index,union-attr]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from simulated import alone, finish, greedy, simulate, tokens_of
 
-from minivllm import Engine
+from minivllm import Engine, SamplingParams
 from minivllm.config import ALLOCATORS, EVICTIONS, POLICIES, RESERVATIONS
 
 PROMPTS = [
@@ -39,13 +39,27 @@ SHAPES = [
 ]
 
 
-def say(engine: Engine) -> list[list[int]]:
+def say(engine: Engine, seeded: bool = False) -> list[list[int]]:
     names = [
-        engine.add(prompt, greedy(wanted), priority=k % 3)
+        engine.add(prompt, drawn(k, wanted) if seeded else greedy(wanted), priority=k % 3)
         for k, (prompt, wanted) in enumerate(zip(PROMPTS, WANTED, strict=True))
     ]
     finish(engine)
     return [tokens_of(engine.result(name)) for name in names]
+
+
+def drawn(seed: int, wanted: int) -> SamplingParams:
+    return SamplingParams(temperature=1.0, seed=seed, max_tokens=wanted)
+
+
+def drawn_alone(k: int) -> list[int]:
+    engine = simulate(blocks=512)
+    name = engine.add(PROMPTS[k], drawn(k, WANTED[k]))
+    finish(engine)
+    return tokens_of(engine.result(name))
+
+
+DRAWN = [drawn_alone(k) for k in range(len(PROMPTS))]
 
 
 @pytest.mark.parametrize("options", [*PAGED, *CONTIGUOUS, *SHAPES], ids=lambda o: "-".join(map(str, o.values())))
@@ -53,6 +67,7 @@ def test_the_text_does_not_depend_on(options: dict[str, Any]) -> None:
     engine = simulate(**{"bs": 4, "blocks": 24, "max_model_len": 64, **options})
     assert say(engine) == TRUE
     assert say(engine) == TRUE  # and again over a warm cache
+    assert say(engine, seeded=True) == DRAWN
 
 
 @pytest.mark.parametrize("bs", [1, 2, 3, 5, 8, 16, 64])

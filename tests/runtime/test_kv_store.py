@@ -45,7 +45,7 @@ def test_an_impossible_share_of_the_card_is_refused(share):
 
 def test_a_pool_that_does_not_fit_names_what_was_wanted_and_what_is_there():
     spec = load("packaged").spec
-    with pytest.raises(ValueError, match="1000000 KV blocks of 16 tokens need .* at most 1456 blocks"):
+    with pytest.raises(ValueError, match=r"1000000 KV blocks of 16 tokens need .* at most 1456 blocks"):
         kv_store.count_blocks(EngineConfig(num_blocks=1_000_000), spec, torch.float32, GIB)
     assert kv_store.count_blocks(EngineConfig(num_blocks=7), spec, torch.float32, GIB) == 7
 
