@@ -63,7 +63,7 @@ def test_chapter_02_the_strips_step_back_jump_and_are_run_anew(open_chapter):
     lab.page.locator(".ms [role=radiogroup][aria-label='longest allowed'] button", has_text="256").first.click()
     lab.page.wait_for_timeout(500)
     assert lab.python("print(strip.longest)") == "256"
-    lab.python("strip.tick = 12")
+    lab.python("strip.goto(12)")
     head(lab, ".ms", r"Tick 12\s*of")
     assert cells(lab) == before
 

@@ -1,0 +1,88 @@
+"""`python -m minivllm` as a user types it: answers, reports, and one line on misuse."""
+
+import io
+import json
+
+import pytest
+
+from minivllm.__main__ import main
+from minivllm.commands import chat
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_chat_answers_one_prompt(capsys):
+    question = "What is the capital of France?"
+    assert main(["chat", "--model", "packaged", "--prompt", question, "--temperature", "0", "--max-tokens", "24"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "The capital of France is Paris.\n"
+    assert "prompt 37 tokens, 0 of them cached" in printed.err and "stop]" in printed.err
+
+
+def test_chat_goes_on_from_turn_to_turn_and_every_turn_reuses_the_last(capsys, monkeypatch):
+    said = "Say hello.\n/help\nAnd goodbye.\n/reset\nSay hello.\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(said))
+    assert main(["chat", "--model", "packaged", "--temperature", "0", "--max-tokens", "6"]) == 0
+    printed = capsys.readouterr()
+    cached = [int(line.split(" of them")[0].split(", ")[-1]) for line in printed.err.splitlines() if " of them cached" in line]
+    assert cached[0] == 0 and cached[1] >= 32 and cached[2] == 32
+    assert chat.HELP in printed.err
+
+
+def test_verbose_tells_every_event_in_words(capsys, caplog):
+    with caplog.at_level("INFO", logger="minivllm.events"):
+        assert main(["chat", "--model", "packaged", "--prompt", "Hi", "--max-tokens", "2", "--verbose"]) == 0
+    assert any("A takes block 0" in message for message in caplog.messages)
+    assert any("A is done after 2 tokens" in message for message in caplog.messages)
+
+
+def test_doctor_reports_as_text_and_as_json(capsys):
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith("ready\n")
+    main(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["kernels"]["attention"] == "agrees" and report["model"]["found"]
+
+
+def test_experiments_are_listed_run_and_written(capsys, tmp_path):
+    assert main(["experiment"]) == 0
+    assert "kv-size" in capsys.readouterr().out
+    file = tmp_path / "table.json"
+    assert main(["experiment", "kv-size", "--json", str(file)]) == 0
+    assert "GiB" in capsys.readouterr().out
+    assert json.loads(file.read_text())
+
+
+def test_bench_measures_the_engine(capsys, tmp_path):
+    file = tmp_path / "bench.json"
+    small = ["--num-blocks", "64", "--max-num-batched-tokens", "256", "--max-model-len", "256", "--json", str(file)]
+    assert main(["bench", "latency", "--model", "packaged", "--batches", "1,2", "--context", "80", *small]) == 0
+    assert "decode step:" in capsys.readouterr().out
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["batch"] for row in rows if row["what"] == "decode step"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chat", "--model", "no-such-model", "--prompt", "x"], "no model 'no-such-model'"),
+        (["chat", "--model", "packaged", "--prompt", "x", "--block-size", "0"], "block_size is 0"),
+        (["chat", "--model", "packaged", "--prompt", "x", "--temperature", "-1"], "temperature is -1.0"),
+        (["experiment", "nothing"], "nothing"),
+        (["bench", "latency", "--dummy-weights", "nothing"], "there are qwen3-0.6b"),
+        (["bench", "accuracy"], "--text"),
+    ],
+)
+def test_misuse_ends_with_one_line_and_status_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert message in lines[-1]
+    assert lines[-1].startswith(f"minivllm {arguments[0]}:")
