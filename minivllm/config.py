@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from minivllm.allowed import flag, one_of, real, shown, whole
+
 POLICIES = ("fcfs", "priority", "longest-prefix", "shortest-prompt")
 EVICTIONS = ("lru", "fifo")
 LAYOUTS = ("paged", "contiguous")
@@ -25,6 +27,23 @@ def kv_bytes_per_token(num_layers: int, num_kv_heads: int, head_dim: int, dtype_
 def num_blocks_for(budget_bytes: int, block_size: int, bytes_per_token: int) -> int:
     """How many whole blocks of `block_size` tokens fit into `budget_bytes`."""
     return max(0, budget_bytes) // (block_size * bytes_per_token)
+
+
+_WHOLE: tuple[tuple[str, int, int | None], ...] = (
+    ("block_size", 1, MAX_BLOCK_SIZE), ("num_blocks", 1, None), ("kv_cache_memory", 1, None), ("max_model_len", 2, None),
+    ("max_num_seqs", 1, None), ("max_num_batched_tokens", 1, None), ("prefix_cache_blocks", 0, None),
+    ("seed", -(1 << 63), (1 << 63) - 1),
+)  # fmt: skip
+_FLAGS = (
+    "enable_prefix_caching", "enable_chunked_prefill", "mix_prefill_decode", "verify_prefix_hits", "enforce_eager",
+    "async_scheduling",
+)  # fmt: skip
+_OPTIONAL = ("num_blocks", "max_model_len", "prefix_cache_blocks", "enable_prefix_caching", "verify_prefix_hits")
+_WORDS = {
+    "policy": POLICIES, "eviction": EVICTIONS, "kv_layout": LAYOUTS, "reservation": RESERVATIONS, "allocator": ALLOCATORS,
+    "kernels": KERNELS, "dtype": DTYPES, "kv_cache_dtype": ("auto", "fp8"),
+}  # fmt: skip
+_BELOW_ONE = 1 - 2**-53
 
 
 @dataclass(frozen=True)
@@ -86,28 +105,25 @@ class EngineConfig:
     """Seed of requests that bring none of their own."""
 
     def __post_init__(self) -> None:
-        _between("block_size", self.block_size, 1, MAX_BLOCK_SIZE)
-        for name in ("num_blocks", "max_model_len"):
-            if getattr(self, name) is not None:
-                _between(name, getattr(self, name), 1, None)
-        if self.prefix_cache_blocks is not None:
-            _between("prefix_cache_blocks", self.prefix_cache_blocks, 0, None)
-        for name in ("kv_cache_memory", "max_num_seqs", "max_num_batched_tokens"):
-            _between(name, getattr(self, name), 1, None)
-        if not 0.0 < self.gpu_memory_utilization <= 1.0:
-            raise ValueError(f"gpu_memory_utilization is {self.gpu_memory_utilization}; allowed: above 0, at most 1")
-        if not 0.0 <= self.watermark < 1.0:
-            raise ValueError(f"watermark is {self.watermark}; allowed: 0 or more, below 1")
-        _one_of("policy", self.policy, POLICIES)
-        _one_of("eviction", self.eviction, EVICTIONS)
-        _one_of("kv_layout", self.kv_layout, LAYOUTS)
-        _one_of("reservation", self.reservation, RESERVATIONS)
-        _one_of("allocator", self.allocator, ALLOCATORS)
-        _one_of("kernels", self.kernels, KERNELS)
-        _one_of("dtype", self.dtype, DTYPES)
-        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "fp8"))
-        if self.device != "auto" and self.device.split(":")[0] not in ("cpu", "cuda"):
-            raise ValueError(f"device is {self.device!r}; allowed: 'auto', 'cpu', 'cuda' or 'cuda:N'")
+        def settle(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        for name, low, high in _WHOLE:
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:
+                settle(name, whole(name, value, low, high))
+        for name in _FLAGS:
+            if getattr(self, name) is not None or name not in _OPTIONAL:
+                flag(name, getattr(self, name))
+        share = real(
+            "gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, "a number above 0, at most 1", above=True
+        )
+        settle("gpu_memory_utilization", share)
+        settle("watermark", real("watermark", self.watermark, 0, _BELOW_ONE, "a number of 0 or more, below 1"))
+        for name, allowed in _WORDS.items():
+            one_of(name, getattr(self, name), allowed)
+        if not isinstance(self.device, str) or self.device.split(":")[0] not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device is {shown(self.device)}; allowed: 'auto', 'cpu', 'cuda' or 'cuda:N'")
         if self.kv_layout == "contiguous" and self.enable_prefix_caching:
             raise ValueError("enable_prefix_caching needs kv_layout='paged': a contiguous extent cannot be shared")
 
@@ -126,13 +142,3 @@ class EngineConfig:
             raise ValueError(f"EngineConfig has no field {', '.join(unknown)}; it has {', '.join(known)}")
         return replace(self, **changes)
 
-
-def _between(name: str, value: Any, low: int, high: int | None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
-        allowed = f"a whole number of {low} or more" if high is None else f"a whole number from {low} to {high}"
-        raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")

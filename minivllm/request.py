@@ -1,8 +1,15 @@
 """One request: what was asked (SamplingParams) and how far it has come (three counters and an epoch)."""
 
-import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+from minivllm.allowed import flag, real, shown, whole
+
+FLOAT_MAX, INT32_MAX = 3.4e38, (1 << 31) - 1
+MAX_SAMPLES = 16_384
+"""Most samples of one request (`n`), as in vLLM."""
 
 
 class Status(Enum):
@@ -18,7 +25,8 @@ class SamplingParams:
     """How tokens are drawn and when to stop. Names and meaning are vLLM's.
 
     `temperature` 0 is greedy (first of tied maxima). `top_k` 0 or -1 and `top_p` 1 are off. `max_tokens` None means
-    up to the model length. `seed` None takes the engine's seed. `stop` strings end the text before them.
+    up to the model length. `seed` None takes the engine's seed. `stop` strings end the text before them. Lists and dicts
+    are copied: what you do to yours later changes nothing.
     Raises `ValueError` naming the field, what was given and what is allowed.
     """
 
@@ -33,41 +41,44 @@ class SamplingParams:
     seed: int | None = None
     max_tokens: int | None = 16
     min_tokens: int = 0
-    stop: str | list[str] | tuple[str, ...] = ()
-    stop_token_ids: list[int] | tuple[int, ...] = ()
+    stop: str | list[str] | tuple[str, ...] | None = ()
+    stop_token_ids: list[int] | tuple[int, ...] | None = ()
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     n: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, ok, allowed in (
-            ("temperature", self.temperature, self.temperature >= 0, "0 or more"),
-            ("top_k", self.top_k, self.top_k >= -1, "-1 or more (0 and -1 are off)"),
-            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1"),
-            ("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1"),
-            ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0"),
-            ("presence_penalty", self.presence_penalty, abs(self.presence_penalty) <= 2, "from -2 to 2"),
-            ("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= 2, "from -2 to 2"),
-            ("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "1 or more, or None"),
-            ("min_tokens", self.min_tokens, self.min_tokens >= 0, "0 or more"),
-            ("logprobs", self.logprobs, self.logprobs is None or 0 <= self.logprobs <= 100, "0 to 100, or None"),
-            ("prompt_logprobs", self.prompt_logprobs, self.prompt_logprobs in (None, *range(101)), "0 to 100, or None"),
-            ("n", self.n, self.n >= 1, "1 or more"),
-        ):
-            if not ok or (isinstance(value, float) and not math.isfinite(value)):
-                raise ValueError(f"SamplingParams.{name} is {value!r}; allowed: {allowed}")
+        def settle(name: str, check: Callable[..., Any], *allowed: Any, **how: Any) -> None:
+            object.__setattr__(self, name, check(f"SamplingParams.{name}", getattr(self, name), *allowed, **how))
+
+        settle("temperature", real, 0, FLOAT_MAX, "a number of 0 or more")
+        settle("top_k", whole, -1, INT32_MAX, note=" (0 and -1 are off)")
+        settle("top_p", real, 0, 1, "a number above 0, at most 1", above=True)
+        settle("min_p", real, 0, 1, "a number from 0 to 1")
+        settle("repetition_penalty", real, 0, FLOAT_MAX, "a number above 0", above=True)
+        settle("presence_penalty", real, -2, 2, "a number from -2 to 2")
+        settle("frequency_penalty", real, -2, 2, "a number from -2 to 2")
+        settle("min_tokens", whole, 0)
+        settle("n", whole, 1, MAX_SAMPLES)
+        settle("ignore_eos", flag)
+        for name, low, high in (
+            ("seed", -(1 << 63), (1 << 63) - 1), ("max_tokens", 1, None), ("logprobs", 0, 100), ("prompt_logprobs", 0, 100)
+        ):  # fmt: skip
+            if getattr(self, name) is not None:
+                settle(name, whole, low, high, note=", or None")
+        settle("stop", _stops)
+        settle("stop_token_ids", _ids)
+        settle("logit_bias", _biases)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(
                 f"SamplingParams.min_tokens is {self.min_tokens}; allowed: at most max_tokens={self.max_tokens}"
             )
-        if any(not s for s in self.stop_strings):
-            raise ValueError("SamplingParams.stop holds an empty string; it would stop before the first token")
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
         """`stop` as a tuple, whatever form it was given in."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        return self.stop  # type: ignore[return-value]  # settled when it was made
 
     @property
     def shapes_logits(self) -> bool:
@@ -81,6 +92,32 @@ class SamplingParams:
             or self.logprobs is not None
             or self.prompt_logprobs is not None
         )
+
+
+def _stops(name: str, given: Any) -> tuple[str, ...]:
+    stops = () if given is None else (given,) if isinstance(given, str) else given
+    if not isinstance(stops, list | tuple | set | frozenset) or not all(isinstance(s, str) for s in stops):
+        raise ValueError(f"{name} is {shown(given)}; allowed: text, or a list of texts")
+    if not all(stops):
+        raise ValueError(f"{name} holds an empty string; it would stop before the first token")
+    return tuple(stops)
+
+
+def _ids(name: str, given: Any) -> tuple[int, ...]:
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+        if given is not None:
+            raise ValueError(f"{name} is {shown(given)}; allowed: a list of token ids")
+        return ()
+    return tuple(whole(f"a token id in {name}", token, 0) for token in given)
+
+
+def _biases(name: str, given: Any) -> dict[int, float]:
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{name} is {shown(given)}; allowed: a dict from token id to bias")
+    return {
+        whole(f"a token id in {name}", token, 0): real(f"{name}[{token}]", bias, -FLOAT_MAX, FLOAT_MAX, "a finite number")
+        for token, bias in (given or {}).items()
+    }
 
 
 class Request:

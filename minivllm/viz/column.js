@@ -24,7 +24,7 @@ export function column(ctx, totals, cw, rows) {
     if (!n) return;
     const names = NAMED.has(kind) ? totals.flatMap((x) => x.who[kind] || []) : [];
     const tag = names.length === 1 ? names[0] : n > 1 ? (n > 999 ? `${Math.round(n / 100) / 10}k` : String(n)) : "";
-    const label = 17 + tag.length * 7 <= cw + 4 ? tag : "", width = label ? 17 + label.length * 7 : 14;
+    const label = 17 + tag.length * 7 <= cw ? tag : "", width = label ? 17 + label.length * 7 : 14;
     if (cw < 12) parts.push(s("rect", { x: -Math.max(1, cw / 2 - 1), y: y + 3, width: Math.max(2, cw - 2), height: 10, class: LOSS.has(kind) ? "tickmark loss" : "tickmark" }));
     else parts.push(s("rect", { x: -width / 2 - 1, y, width: width + 2, height: 16, class: "gap" }), mark(kind, label ? -width / 2 + 8 : 0, y + 8, 12, LOSS.has(kind) ? "loss" : ""), label && text(-width / 2 + 16, y + 12, label, LOSS.has(kind) ? "tag loss" : "tag"));
   });

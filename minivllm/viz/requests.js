@@ -12,13 +12,18 @@ function status(ctx, r) {
   return r.computed >= r.prompt ? "decoding" : "prefilling";
 }
 
+// a chip has room for eight segments; above that it shows one bar
+function small(ctx, filled, block) {
+  const { size } = ctx.state, fresh = ctx.now.fresh.get(block) || 0;
+  return size > 8 ? strip(17, (17 * filled) / size, (17 * fresh) / size) : strip(size, filled, fresh);
+}
+
 function chip(ctx, r, block, index) {
   const owners = ctx.owners[block] || [], shared = owners.length > 1;
   const node = h("div", { class: "chip" + (shared ? " shared" : ""), role: "listitem", "data-block": block, "data-chip": "",
     "aria-label": `logical ${index}, physical ${block}, ${filledBy(ctx, r, index)} of ${ctx.state.size} slots`,
     style: { ...(shared ? { "--f": "var(--ink2)", "--t": "transparent", "--x": "var(--ink2)" } : paint(ctx, r.id)) } },
-    h("span", { class: "box" }, h("span", { class: "phys" }, block), strip(ctx.state.size > 16 ? 17 : ctx.state.size,
-      ctx.state.size > 16 ? (17 * filledBy(ctx, r, index)) / ctx.state.size : filledBy(ctx, r, index), ctx.state.size > 16 ? 0 : ctx.now.fresh.get(block) || 0)));
+    h("span", { class: "box" }, h("span", { class: "phys" }, block), small(ctx, filledBy(ctx, r, index), block)));
   if (shared) node.lastChild.style.backgroundImage = split(ctx, owners);
   const mark = badge(ctx, block);
   if (mark && !mark.classList.contains("release")) node.lastChild.append(mark);
