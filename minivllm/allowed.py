@@ -3,10 +3,12 @@
 Whole numbers may come from NumPy or torch. A bool is never a number here, and text never either.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from operator import index
 from typing import Any
+
+FLOAT_MAX = 3.4e38  # of float32, in which the sampler computes
 
 
 def whole(name: str, value: Any, low: int, high: int | None = None, note: str = "") -> int:
@@ -23,9 +25,10 @@ def whole(name: str, value: Any, low: int, high: int | None = None, note: str = 
 
 def real(name: str, value: Any, low: float, high: float, allowed: str, *, above: bool = False) -> float:
     """A finite number from `low` (`above`: more than it) to `high`; `allowed` says so in words. Raises `ValueError`."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not low <= value <= high or (above and value == low):
+    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else None
+    if number is None or not low <= number <= high or (above and number == low):
         raise ValueError(f"{name} is {shown(value)}; allowed: {allowed}")
-    return float(value)
+    return float(number)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -47,6 +50,37 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} is {shown(value)}; allowed: {', '.join(allowed)}")
     return value
+
+
+def texts(name: str, given: Any) -> tuple[str, ...]:
+    """Stop strings, one or several, none of them empty. Raises `ValueError`."""
+    stops = () if given is None else (given,) if isinstance(given, str) else given
+    if not isinstance(stops, list | tuple | set | frozenset) or not all(isinstance(s, str) for s in stops):
+        raise ValueError(f"{name} is {shown(given)}; allowed: text, or a list of texts")
+    if not all(stops):
+        raise ValueError(f"{name} holds an empty string; it would stop before the first token")
+    return tuple(stops)
+
+
+def token_ids(name: str, given: Any) -> tuple[int, ...]:
+    """Token ids, in anything that can be counted through. Raises `ValueError`."""
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+        if given is not None:
+            raise ValueError(f"{name} is {shown(given)}; allowed: a list of token ids")
+        return ()
+    return tuple(whole(f"a token id in {name}", token, 0) for token in given)
+
+
+def biases(name: str, given: Any) -> dict[int, float]:
+    """Token id -> what is added to its logit. Raises `ValueError`."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{name} is {shown(given)}; allowed: a dict from token id to bias")
+    return {
+        whole(f"a token id in {name}", token, 0): real(
+            f"{name}[{token}]", bias, -FLOAT_MAX, FLOAT_MAX, "a finite number"
+        )
+        for token, bias in (given or {}).items()
+    }
 
 
 def has_methods(name: str, part: Any, methods: Iterable[str], what: str) -> None:

@@ -1,7 +1,9 @@
 """From a configuration to the parts of an engine: which KV manager, which scheduler, how many blocks."""
 
 from collections.abc import Callable
+from typing import Any
 
+from minivllm.allowed import has_methods, shown
 from minivllm.config import EngineConfig
 from minivllm.core.contiguous import ALLOCATORS, ContiguousManager
 from minivllm.core.eviction import BY_NAME as EVICTIONS
@@ -14,6 +16,8 @@ from minivllm.core.scheduler import Scheduler
 from minivllm.events import Bus
 
 EvictionFactory = Callable[[], Eviction]
+EVICTION_METHODS = ("insert", "remove", "pop", "__len__", "__iter__")
+OPS_METHODS = ("linear", "linear_silu_mul", "rms_norm", "add_rms_norm", "attention", "sample")
 SIMULATED_BLOCKS = 256
 """Pool size of a simulated engine that was not told one."""
 
@@ -28,6 +32,27 @@ REBUILD = {
     "reservation", "verify_prefix_hits",
 }  # fmt: skip
 """Settings whose change begins with an empty pool."""
+
+
+def check_parts(
+    policy: Any = None, eviction: Any = None, hasher: Any = None, runner: Any = None, kernels: Any = None
+) -> None:
+    """Refuses, with a `ValueError`, parts of the user's own that lack what will be called. None is always fine."""
+    if policy is not None:
+        names = ", ".join(POLICIES)
+        what = f"an object with pick(waiting, cache, tick) and victim(running); by name, in EngineConfig: {names}"
+        has_methods("policy", policy, ("pick", "victim"), what)
+    if eviction is not None:
+        wants = f"a class with {', '.join(EVICTION_METHODS)}, since every new pool starts with a new order"
+        if not callable(eviction):
+            raise ValueError(f"eviction is {shown(eviction)}; allowed: {wants}; by name, in EngineConfig: lru, fifo")
+        has_methods("what eviction makes", eviction(), EVICTION_METHODS, wants)
+    if hasher is not None and not callable(hasher):
+        raise ValueError(f"hasher is {shown(hasher)}; allowed: a function of (parent, tokens, extra) to bytes")
+    if runner is not None:
+        has_methods("runner", runner, ("launch", "wait", "resize", "close"), "an object like `SimRunner`")
+    if kernels is not None and not isinstance(kernels, str):
+        has_methods("kernels", kernels, OPS_METHODS, "a name, or an object like `ReferenceOps`")
 
 
 def build_cache(
@@ -49,7 +74,7 @@ def build_cache(
         num_blocks,
         config.block_size,
         bus=bus,
-        eviction=(eviction or EVICTIONS[config.eviction])(),
+        eviction=(EVICTIONS[config.eviction] if eviction is None else eviction)(),
         hasher=hasher,
         prefix_caching=config.prefix_caching,
         cache_limit=config.prefix_cache_blocks,
@@ -72,7 +97,7 @@ def configure(scheduler: Scheduler, config: EngineConfig, num_blocks: int, polic
     scheduler.max_num_batched_tokens = config.max_num_batched_tokens
     scheduler.chunked, scheduler.mixed = config.enable_chunked_prefill, config.mix_prefill_decode
     scheduler.spare_blocks = int(config.watermark * num_blocks)
-    scheduler.policy = policy or POLICIES[config.policy]()
+    scheduler.policy = POLICIES[config.policy]() if policy is None else policy
     while len(scheduler.running) > config.max_num_seqs:
-        victim = scheduler.policy.victim(scheduler.running)
+        victim = scheduler.victim()
         scheduler.preempt(victim, victim.id)

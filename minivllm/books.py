@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from minivllm import events as ev
+from minivllm.allowed import name_for
 from minivllm.assembly import EvictionFactory, build_cache
 from minivllm.config import EngineConfig
 from minivllm.core.hashing import Hasher
@@ -86,12 +87,16 @@ class Books:
 
     def _end(self, request: Request, reason: str, detail: str | None) -> None:
         self._forking.pop(request.id, None)
-        self.scheduler.finish(request, reason, detail)
+        try:
+            self.scheduler.finish(request, reason, detail)
+        except BaseException:  # interrupted, or an eviction order of the user's own failed
+            self._recover(None)
+            raise
         self._close_book(request)
 
     def _fork(self, parent: Request, name: str, params: SamplingParams, length: int, index: int | None) -> None:
         """A child with the first `length` tokens of its parent. With `index` it belongs to its parent's n > 1 group."""
-        seed = parent.seed if index is None else parent.seed + index * 0x9E3779B9
+        seed = parent.seed if index is None else (parent.seed + index * 0x9E3779B9 + 2**63) % 2**64 - 2**63  # 64 bits
         child = Request(
             name, parent.tokens[:length], params, limit=parent.limit, limit_detail=parent.limit_detail,
             stop_ids=parent.stop_ids, extra_keys=parent.extra_keys, priority=parent.priority,
@@ -156,12 +161,16 @@ class Books:
             raise
         self.scheduler.restart(cache)
 
-    def _free_name(self) -> str:
-        return next(name for name in self._names if not self._in_use(name))
+    def _name(self, wanted: str | None) -> str:
+        """The id asked for, if it is free; None takes the next letters."""
+        if wanted is None:
+            return next(name for name in self._names if not self._in_use(name))
+        if self._in_use(name_for("request id", wanted)):
+            raise ValueError(f"request id {wanted!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
+        return wanted
 
-    def _check_free(self, name: str) -> None:
-        if self._in_use(name):
-            raise ValueError(f"request id {name!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
+    def _live(self, name: str) -> Request | None:
+        return self.scheduler.requests.get(name) if isinstance(name, str) else None
 
     def _in_use(self, name: str) -> bool:
         return name in self.scheduler.requests or self._results.holds(name)

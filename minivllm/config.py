@@ -141,4 +141,3 @@ class EngineConfig:
         if unknown:
             raise ValueError(f"EngineConfig has no field {', '.join(unknown)}; it has {', '.join(known)}")
         return replace(self, **changes)
-

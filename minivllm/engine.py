@@ -14,7 +14,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from minivllm import events as ev
-from minivllm.assembly import LIVE, REBUILD, SIMULATED_BLOCKS, EvictionFactory, build_cache, build_scheduler, configure
+from minivllm.allowed import name_for, shown, whole
+from minivllm.assembly import (
+    LIVE,
+    REBUILD,
+    SIMULATED_BLOCKS,
+    EvictionFactory,
+    build_cache,
+    build_scheduler,
+    check_parts,
+    configure,
+)  # fmt: skip
 from minivllm.books import Books
 from minivllm.config import EngineConfig
 from minivllm.core.audit import audit
@@ -22,11 +32,12 @@ from minivllm.core.hashing import Hasher, block_hash
 from minivllm.core.plan import Plan
 from minivllm.core.policy import Policy
 from minivllm.core.scheduler import Scheduler
-from minivllm.intake import check_params, check_tokens, make_request
+from minivllm.detokenizer import Detokenizer
+from minivllm.intake import PRIORITIES, check_params, check_tokens, encode, make_request
 from minivllm.output import RequestOutput, StepReport
 from minivllm.picture import engine_event, free_queue, opening, picture
 from minivllm.recorder import Recorder
-from minivllm.request import SamplingParams, Status
+from minivllm.request import Request, SamplingParams, Status
 from minivllm.results import Results
 from minivllm.runtime.sim import SimRunner
 from minivllm.runtime.ticket import Runner
@@ -53,14 +64,20 @@ class Engine(Books):
         model: "LoadedModel | None" = None,
         policy: Policy | None = None,
         eviction: EvictionFactory | None = None,
-        hasher: Hasher = block_hash,
+        hasher: Hasher | None = None,
         runner: Runner | None = None,
         kernels: "Ops | str | None" = None,
     ) -> None:
+        config = EngineConfig() if config is None else config
+        hasher = block_hash if hasher is None else hasher
+        if not isinstance(config, EngineConfig):
+            raise ValueError(f"config is {shown(config)}; give an EngineConfig")
+        if model is not None and not hasattr(model, "spec"):
+            raise ValueError(f"model is {shown(model)}; give what `minivllm.model.load` returns, or use LLM({model!r})")
+        check_parts(policy=policy, eviction=eviction, hasher=hasher, runner=runner, kernels=kernels)
         self.number = next(_NUMBERS)
         self.bus = ev.Bus()
         self.closed = False
-        config = EngineConfig() if config is None else config
         longest = 8192
         if model is not None:
             longest = model.spec.max_position
@@ -105,18 +122,14 @@ class Engine(Books):
         self._check_open()
         text = prompt if isinstance(prompt, str) else None
         if text is not None:
-            if self.tokenizer is None:
-                raise ValueError("a text prompt needs a model with a tokenizer; this engine simulates: give token ids")
-            prompt = self.tokenizer.encode(text)
+            prompt = encode(self.tokenizer, text)
         tokens = check_tokens(prompt, self.runner.vocab_size, self.max_model_len)  # type: ignore[arg-type]
-        tags = tuple((tag, value) for tag, value in (("salt", cache_salt), ("adapter", adapter)) if value is not None)
-        for tag, value in tags:
-            if not isinstance(value, str) or not value:
-                raise ValueError(f"{tag} is {value!r}; give a name that is not empty, or None for none")
+        given = (("salt", cache_salt), ("adapter", adapter))
+        tags = tuple((tag, name_for(tag, value)) for tag, value in given if value is not None)
         params = SamplingParams() if params is None else params
         check_params(params, self.runner.vocab_size, self.tokenizer is not None)
-        name = request_id if request_id is not None else self._free_name()
-        self._check_free(name)
+        priority = whole("priority", priority, *PRIORITIES)
+        name = self._name(request_id)
         request = make_request(
             name, tokens, params, self.scheduler.cache, max_model_len=self.max_model_len,
             max_prompt=None if self.config.enable_chunked_prefill else self.config.max_num_batched_tokens,
@@ -134,7 +147,7 @@ class Engine(Books):
     def abort(self, request_id: str) -> bool:
         """End a request now, from any state, and free its blocks. False if there is no such live request."""
         self._check_open()
-        request = self.scheduler.requests.get(request_id)
+        request = self._live(request_id)
         if request is None:
             return False
         self._end(request, "abort", None)
@@ -142,6 +155,7 @@ class Engine(Books):
 
     def abort_group(self, request_id: str) -> None:
         """Abort a request and everything forked from it by n > 1."""
+        self._check_open()
         for request in [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]:
             self._end(request, "abort", None)
 
@@ -151,11 +165,10 @@ class Engine(Books):
         Raises `ValueError` if the request is not running or is still computing what it knows already.
         """
         self._check_open()
-        parent = self.scheduler.requests.get(request_id)
+        parent = self._live(request_id)
         if parent is None or parent.status is not Status.RUNNING or parent.num_computed < len(parent.tokens) - 1:
             raise ValueError(f"request {request_id!r} cannot be forked: it must be running, with all its past computed")
-        name = new_id or self._free_name()
-        self._check_free(name)
+        name = self._name(new_id)
         self._fork(parent, name, replace(parent.params, n=1), len(parent.tokens), None)
         return name
 
@@ -191,6 +204,8 @@ class Engine(Books):
     def outputs(self, max_steps: int | None = None) -> Iterator[RequestOutput]:
         """As `run()`, but each output is yielded when its request finishes."""
         self._check_open()
+        if max_steps is not None:
+            max_steps = whole("max_steps", max_steps, 0)
         ahead = self.config.async_scheduling and self.runner.asynchronous and not self.bus.active and max_steps is None
         for report in self._overlapped() if ahead else self._steps(max_steps):
             yield from [self._results.output(name) for name in report.finished]
@@ -198,20 +213,14 @@ class Engine(Books):
     def stream(self, request_id: str) -> Iterator[str]:
         """Step the engine and yield a request's text as it becomes visible, until it ends. Other requests go on too.
 
-        Leaving the loop early aborts the request.
+        All of its text comes, whoever steps the engine in between: you, `run()` or another stream. Leaving the loop early
+        aborts the request, with its other samples.
         """
         self._check_open()
-        request = self.scheduler.requests.get(request_id)
+        request = self._live(request_id)
         if request is None:
             raise ValueError(f"no live request {request_id!r}; live: {', '.join(self.scheduler.requests) or 'none'}")
-        try:
-            while request.status is not Status.FINISHED:
-                piece = self.step().text.get(request_id)
-                if piece:
-                    yield piece
-        finally:
-            if not self.closed:
-                self.abort(request_id)
+        return self._pieces(request, self._results.reader(request))  # taken now: it outlives its request
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -264,6 +273,9 @@ class Engine(Books):
         """
         self._check_open()
         names = set(changes)
+        check_parts(
+            policy=None if isinstance(policy, str) else policy, eviction=None if isinstance(eviction, str) else eviction
+        )
         new_policy, new_eviction = self._policy, self._eviction
         if policy is not None:
             names.add("policy")
@@ -277,20 +289,32 @@ class Engine(Books):
             raise ValueError(
                 f"{', '.join(refused)} cannot change on a running engine; these can: {', '.join(sorted(REBUILD | LIVE))}"
             )
-        seats = getattr(self.runner, "max_num_seqs", None)
-        if seats is not None and changes.get("max_num_seqs", 0) > seats:
+        if "num_blocks" in changes:
+            changes["num_blocks"] = whole("num_blocks", changes["num_blocks"], 1)
+        config = self.config.replace(**changes)
+        seats = getattr(self.runner, "max_num_seqs", config.max_num_seqs)
+        if config.max_num_seqs > seats:
             raise ValueError(
-                f"max_num_seqs is {changes['max_num_seqs']}; this engine was built with {seats} seats, at most so many"
+                f"max_num_seqs is {config.max_num_seqs}; this engine was built with {seats} seats, at most so many"
             )
         if "block_size" in changes and "num_blocks" not in changes:
             tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]
-            changes["num_blocks"] = max(1, tokens // max(1, changes["block_size"]))
-        config = self.config.replace(**changes)
+            config = config.replace(num_blocks=max(1, tokens // config.block_size))
         limits = {request.id: request.limit for request in self.scheduler.requests.values()}
-        if names & REBUILD:
-            self._rebuild(config, new_eviction)
+        begun = False
+        try:
+            if names & REBUILD:
+                self._rebuild(config, new_eviction)
+            begun = True
+            configure(self.scheduler, config, config.num_blocks, new_policy)  # type: ignore[arg-type]
+        except BaseException as error:
+            if begun or not isinstance(
+                error, ValueError
+            ):  # out of memory, interrupted, a failing part: as before, empty
+                self._recover(None)
+                configure(self.scheduler, self.config, self.config.num_blocks, self._policy)  # type: ignore[arg-type]
+            raise
         self.config, self._policy, self._eviction = config, new_policy, new_eviction
-        configure(self.scheduler, config, config.num_blocks, new_policy)  # type: ignore[arg-type]
         if self.bus.active:
             self.bus.emit(engine_event(config, bool(names & REBUILD), tuple(sorted(names))))
             for request in self.scheduler.requests.values():
@@ -315,7 +339,23 @@ class Engine(Books):
         state = "closed" if self.closed else f"tick {self.tick}, {len(self.scheduler.requests)} live requests"
         return f"Engine {self.number} ({state})"
 
-    # -- the two ways to go on ----------------------------------------------------------------------------------
+    # -- the ways to go on --------------------------------------------------------------------------------------
+
+    def _pieces(self, request: Request, reader: Detokenizer | None) -> Iterator[str]:
+        shown = 0
+        try:
+            while True:
+                over = request.status is Status.FINISHED
+                if reader is not None and len(reader.text) > shown:
+                    piece, shown = reader.text[shown:], len(reader.text)
+                    yield piece
+                if over:
+                    return
+                if request.status is not Status.FINISHED:
+                    self.step()
+        finally:
+            if self.scheduler.requests.get(request.id) is request and not self.closed:
+                self.abort_group(request.id)
 
     def _steps(self, max_steps: int | None) -> Iterator[StepReport]:
         while self.has_unfinished and max_steps != 0:

@@ -3,12 +3,16 @@
 Each refusal is a `ValueError` that says what was given and what is allowed; nothing was changed when it is raised.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from operator import index
+from typing import Any
 
+from minivllm.allowed import shown
 from minivllm.core.scheduler import Cache
 from minivllm.request import Request, SamplingParams
+
+PRIORITIES = (-(1 << 63), (1 << 63) - 1)
 
 
 def letters() -> Iterator[str]:
@@ -23,9 +27,14 @@ def letters() -> Iterator[str]:
 def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> list[int]:
     """The prompt as plain ints. Refuses an empty one, unknown ids, and one that leaves no room to answer."""
     try:
-        ids = list(map(index, tokens))
+        if isinstance(tokens, str | bytes | bytearray | memoryview | Mapping | Set):
+            raise TypeError(f"it is a {type(tokens).__name__}")
+        listed = list(tokens.tolist() if hasattr(tokens, "tolist") else tokens)  # an array of NumPy or torch has it
+        if bool in set(map(type, listed)):
+            raise TypeError("it holds True or False")
+        ids = list(map(index, listed))
     except TypeError as error:
-        raise ValueError(f"a prompt is text or whole numbers: {error}") from None
+        raise ValueError(f"a prompt is text or a list of whole numbers; this is {shown(tokens)}: {error}") from None
     if not ids:
         raise ValueError("the prompt is empty; at least one token is needed")
     if not 0 <= min(ids) <= max(ids) < vocab_size:
@@ -37,6 +46,17 @@ def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> 
             "room for an answer"
         )
     return ids
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Text to token ids. Raises `ValueError` without a tokenizer, and for text that is no Unicode."""
+    if tokenizer is None:
+        raise ValueError("a text prompt needs a model with a tokenizer; this engine has none: give token ids")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the prompt is not valid Unicode: {error}") from None
+    return list(tokenizer.encode(text))
 
 
 def make_request(
@@ -97,9 +117,11 @@ def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
 def check_params(params: SamplingParams, vocab_size: int, has_tokenizer: bool) -> None:
     """Refuses what this engine cannot honour: token ids outside the vocabulary, stop strings without a tokenizer."""
     if not isinstance(params, SamplingParams):
-        raise TypeError(f"params is a {type(params).__name__}; give a SamplingParams")
+        raise ValueError(f"params is {shown(params)}; give a SamplingParams")
     if params.stop_strings and not has_tokenizer:
         raise ValueError("stop strings need a model with a tokenizer; use stop_token_ids")
     wrong = [t for t in (*params.logit_bias, *params.stop_token_ids) if not 0 <= t < vocab_size]
     if wrong:
         raise ValueError(f"token id {wrong[0]} is out of range; allowed: 0 to {vocab_size - 1}")
+    if params.min_tokens and len(set(params.stop_token_ids)) >= vocab_size:
+        raise ValueError(f"min_tokens is {params.min_tokens}, but every token stops: stop_token_ids must leave one")

@@ -1,9 +1,10 @@
 """The offline face, as in vLLM: a model by name, prompts in, texts out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from minivllm.allowed import shown
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
 from minivllm.model.weights import LoadedModel, load
@@ -11,6 +12,7 @@ from minivllm.output import RequestOutput
 from minivllm.request import SamplingParams
 
 Prompt = str | Sequence[int] | dict[str, Any]
+_CONVERSATION = 'a list of {"role": text, "content": text}'
 
 
 class LLM:
@@ -71,21 +73,27 @@ class LLM:
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several: lists of `{"role": ..., "content": ...}`, through the model's chat template."""
-        if not messages:
-            return []
-        several = not isinstance(messages[0], dict)
-        talks = messages if several else [messages]
-        return self.generate([self.chat_tokens(talk) for talk in talks], sampling_params, use_tqdm=use_tqdm)  # type: ignore[arg-type]
+        if not isinstance(messages, list | tuple):
+            raise ValueError(f"messages is {shown(messages)}; allowed: {_CONVERSATION}, or a list of such lists")
+        talks: Any = [messages] if any(isinstance(message, dict) for message in messages) else messages
+        return self.generate([self.chat_tokens(talk) for talk in talks], sampling_params, use_tqdm=use_tqdm)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[str]:
-        """Yield the text of one completion as it becomes visible: never half a character, never part of a stop string."""
+        """Yield the text of one completion as it becomes visible: never half a character, never part of a stop string.
+
+        Nothing is queued, and nothing refused, before the first piece is asked for.
+        """
         (params,) = self._params_for(sampling_params, 1)
-        return self.engine.stream(self.engine.add(_content(prompt), params))
+        if params.n > 1:
+            raise ValueError(f"n is {params.n}; a stream is one completion, so n=1, or use generate()")
+        yield from self.engine.stream(self.engine.add(_content(prompt), params))
 
     def chat_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Token ids of a conversation, ready for the model's answer. Raises `ValueError` without a chat template."""
+        """Token ids of a conversation, ready for the model's answer. Raises `ValueError` without a chat template, and for
+        messages that are none."""
         if self.tokenizer is None or not getattr(self.tokenizer, "chat_template", None):
             raise ValueError(f"{self.name} has no chat template; use generate()")
+        _check_conversation(messages)
         text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
@@ -110,6 +118,10 @@ class LLM:
             return [self.default_params()] * prompts
         if isinstance(given, SamplingParams):
             return [given] * prompts
+        if not isinstance(given, list | tuple) or not all(isinstance(one, SamplingParams) for one in given):
+            raise ValueError(
+                f"sampling_params is {shown(given)}; allowed: a SamplingParams, or a list of one per prompt"
+            )
         if len(given) != prompts:
             raise ValueError(f"{len(given)} sampling_params for {prompts} prompts; give one, or one per prompt")
         return given
@@ -148,15 +160,34 @@ def resolve_device(device: str) -> str:
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, (str, dict)):
         return [prompts]
-    listed = list(prompts)
-    one = bool(listed) and all(isinstance(item, int) for item in listed)
-    return [listed] if one else listed  # type: ignore[list-item,return-value]
+    if hasattr(prompts, "tolist"):  # an array of NumPy or torch
+        prompts = prompts.tolist()
+    if isinstance(prompts, bytes | bytearray | Set) or not hasattr(prompts, "__iter__"):
+        raise ValueError(f"prompts is {shown(prompts)}; allowed: text, token ids, a prompt dict, or a list of these")
+    listed: list[Any] = list(prompts)
+    one = bool(listed) and all(hasattr(item, "__index__") and getattr(item, "ndim", 0) == 0 for item in listed)
+    return [listed] if one else listed
+
+
+def _check_conversation(messages: Any) -> None:
+    said: Sequence[Any] = messages if isinstance(messages, list | tuple) else ()
+    good = all(
+        isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+        for message in said
+    )
+    if not said or not good:
+        raise ValueError(f"a conversation is {shown(messages)}; allowed: {_CONVERSATION}")
+    try:
+        "".join(message["content"] for message in said).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a message is not valid Unicode: {error}") from None
 
 
 def _content(prompt: Prompt) -> str | Sequence[int]:
     if not isinstance(prompt, dict):
         return prompt
-    content = prompt.get("prompt_token_ids", prompt.get("prompt"))
+    content = prompt.get("prompt_token_ids")
+    content = prompt.get("prompt") if content is None else content
     if content is None:
         raise ValueError(
             f"a prompt dict needs 'prompt_token_ids' or 'prompt'; this one has {', '.join(prompt) or 'nothing'}"

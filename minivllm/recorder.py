@@ -32,19 +32,22 @@ class Recorder:
 
     def events_of(self, tick: int) -> list[ev.Event]:
         """Events of the `tick`-th recorded tick, from 1; `last_tick + 1` gives those since then."""
-        if not 1 <= tick <= len(self.ticks):
-            raise ValueError(f"tick {tick} was not recorded; recorded: 1 to {self.last_tick}")
+        if not isinstance(tick, int) or not 1 <= tick <= len(self.ticks):
+            raise ValueError(f"tick {tick!r} was not recorded; recorded: 1 to {self.last_tick}")
         return self.ticks[tick - 1]
 
     def at(self, tick: int) -> Snapshot:
         """The engine as it was after the `tick`-th recorded tick, replayed from events alone; 0 is the beginning."""
-        if not 0 <= tick <= self.last_tick:
-            raise ValueError(f"tick {tick} was not recorded; recorded: 0 to {self.last_tick}")
+        if not isinstance(tick, int) or not 0 <= tick <= self.last_tick:
+            raise ValueError(f"tick {tick!r} was not recorded; recorded: 0 to {self.last_tick}")
         state = Replay()
         for event in self.ticks[0] if tick == 0 else (e for events in self.ticks[:tick] for e in events):
             if tick == 0 and isinstance(event, ev.Start):
                 break
-            state.apply(event)
+            try:
+                state.apply(event)
+            except (LookupError, StopIteration, TypeError, ValueError):
+                raise ValueError(f"{event} does not fit what came before it: events are missing") from None
         return state.snapshot()
 
     def save(self, path: str | Path) -> None:

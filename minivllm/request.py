@@ -1,13 +1,13 @@
 """One request: what was asked (SamplingParams) and how far it has come (three counters and an epoch)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from minivllm.allowed import flag, real, shown, whole
+from minivllm.allowed import FLOAT_MAX, biases, flag, real, texts, token_ids, whole
 
-FLOAT_MAX, INT32_MAX = 3.4e38, (1 << 31) - 1
+INT32_MAX = (1 << 31) - 1
 MAX_SAMPLES = 16_384
 """Most samples of one request (`n`), as in vLLM."""
 
@@ -42,7 +42,7 @@ class SamplingParams:
     max_tokens: int | None = 16
     min_tokens: int = 0
     stop: str | list[str] | tuple[str, ...] | None = ()
-    stop_token_ids: list[int] | tuple[int, ...] | None = ()
+    stop_token_ids: list[int] | tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -67,9 +67,9 @@ class SamplingParams:
         ):  # fmt: skip
             if getattr(self, name) is not None:
                 settle(name, whole, low, high, note=", or None")
-        settle("stop", _stops)
-        settle("stop_token_ids", _ids)
-        settle("logit_bias", _biases)
+        settle("stop", texts)
+        settle("stop_token_ids", token_ids)
+        settle("logit_bias", biases)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(
                 f"SamplingParams.min_tokens is {self.min_tokens}; allowed: at most max_tokens={self.max_tokens}"
@@ -92,32 +92,6 @@ class SamplingParams:
             or self.logprobs is not None
             or self.prompt_logprobs is not None
         )
-
-
-def _stops(name: str, given: Any) -> tuple[str, ...]:
-    stops = () if given is None else (given,) if isinstance(given, str) else given
-    if not isinstance(stops, list | tuple | set | frozenset) or not all(isinstance(s, str) for s in stops):
-        raise ValueError(f"{name} is {shown(given)}; allowed: text, or a list of texts")
-    if not all(stops):
-        raise ValueError(f"{name} holds an empty string; it would stop before the first token")
-    return tuple(stops)
-
-
-def _ids(name: str, given: Any) -> tuple[int, ...]:
-    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
-        if given is not None:
-            raise ValueError(f"{name} is {shown(given)}; allowed: a list of token ids")
-        return ()
-    return tuple(whole(f"a token id in {name}", token, 0) for token in given)
-
-
-def _biases(name: str, given: Any) -> dict[int, float]:
-    if given is not None and not isinstance(given, Mapping):
-        raise ValueError(f"{name} is {shown(given)}; allowed: a dict from token id to bias")
-    return {
-        whole(f"a token id in {name}", token, 0): real(f"{name}[{token}]", bias, -FLOAT_MAX, FLOAT_MAX, "a finite number")
-        for token, bias in (given or {}).items()
-    }
 
 
 class Request:

@@ -40,12 +40,9 @@ class Results:
 
     def read(self, request: Request) -> str:
         """Text that has become visible since the last call; `stopped(request)` says whether a stop string ended it."""
-        if self.tokenizer is None:
-            return ""
-        params = request.params
-        reader = self._readers.get(request.id)
+        reader = self.reader(request)
         if reader is None:
-            reader = self._readers[request.id] = Detokenizer(self.tokenizer, params.stop_strings, params.min_tokens)
+            return ""
         tokens = request.output_tokens
         if request.finish_reason == "stop" and isinstance(request.stop_reason, int):
             tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
@@ -54,6 +51,15 @@ class Results:
             if reader.stopped is None:
                 piece += reader.add(token)
         return piece + reader.finish() if request.status is Status.FINISHED else piece
+
+    def reader(self, request: Request) -> Detokenizer | None:
+        """What turns a request's tokens into text; None without a tokenizer."""
+        if self.tokenizer is None:
+            return None
+        if request.id not in self._readers:
+            params = request.params
+            self._readers[request.id] = Detokenizer(self.tokenizer, params.stop_strings, params.min_tokens)
+        return self._readers[request.id]
 
     def stopped(self, request: Request) -> str | None:
         """The stop string found in a request's text, if any."""

@@ -1,4 +1,4 @@
-"""`python -m minivllm bench`: throughput, latency, prefix, profile, accuracy, kernels; one line a measurement, optionally as JSON."""
+"""`python -m minivllm bench`: throughput, latency, prefix, profile, accuracy, kernels; a line each, optionally as JSON."""
 
 import argparse
 import json
@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--longest", type=int, default=1024, help="longest prompt and output of the throughput workload"
     )
-    parser.add_argument("--batches", default="1,16,64,256", help="batch sizes of latency and profile")
+    parser.add_argument(
+        "--batches", default="1,16,64,256", type=_sizes, help="batch sizes of latency and profile, with commas"
+    )
     parser.add_argument("--context", type=int, default=640, help="context length of latency and profile")
     parser.add_argument("--text", metavar="FILE", help="real text for accuracy")
     parser.add_argument("--repeats", type=int, default=3)
@@ -80,7 +82,6 @@ def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
             "matmul TFLOP/s": round(ceilings.matmul / 1e12, 2),
         }
     )
-    batches = tuple(int(b) for b in options.batches.split(","))
     for row in rows:
         print(_line(row), flush=True)
     for what in options.what:
@@ -89,11 +90,11 @@ def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
                 llm, ceilings, requests=options.requests, longest=options.longest, repeats=options.repeats
             )
         elif what == "latency":
-            found = engine.latency(llm, ceilings, batches=batches, context=options.context, steps=60)
+            found = engine.latency(llm, ceilings, batches=options.batches, context=options.context, steps=60)
         elif what == "prefix":
             found = engine.prefix(llm, cases=engine.PREFIX_CASES[: None if device.startswith("cuda") else 1])
         elif what == "profile":
-            found = (row for batch in batches for row in engine.profile(llm, batch, options.context))
+            found = (row for batch in options.batches for row in engine.profile(llm, batch, options.context))
         else:
             continue
         for row in found:
@@ -114,6 +115,13 @@ def _accuracy(options: argparse.Namespace) -> list[dict[str, Any]]:
         print(_line(row), flush=True)
         rows.append(row)
     return rows
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: whole numbers with commas between them") from None
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ class BlockPool:
         """
         if not self.available:
             raise RuntimeError(f"no block left: all {self.num_blocks} are referenced")
-        block = self.free.popleft() if self.free else self.cached.pop()
+        block = self.free.popleft() if self.free else self._victim()
         self.ref[block] = 1
         return block
 
@@ -54,8 +54,16 @@ class BlockPool:
 
     def evict(self) -> int:
         """Move the next victim of the eviction order to the free blocks and return it."""
-        block = self.cached.pop()
+        block = self._victim()
         self.free.append(block)
+        return block
+
+    def _victim(self) -> int:
+        block = self.cached.pop()
+        if not isinstance(block, int) or not 0 <= block < self.num_blocks or self.ref[block]:
+            raise ValueError(
+                f"the eviction order gave up {block!r}; allowed: a block that was inserted and not removed or popped since"
+            )
         return block
 
     def __iter__(self) -> Iterator[int]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Eviction(Protocol):
-    """The order of the evictable blocks. Write these five methods and hand the object to `Engine(eviction=…)`.
+    """The order of the evictable blocks. Write these five methods and hand the class to `Engine(eviction=…)`: a pool makes its own.
 
     A block is inserted when its last reference goes, removed when a hit revives it, popped when the pool needs it.
     Tails of a request are inserted before its heads. Iteration shows the order, next victim first.

@@ -160,5 +160,8 @@ class KVManager:
         while len(hashes) < count:
             at = len(hashes) * size
             parent = hashes[-1] if hashes else ROOT
-            hashes.append(self.hasher(parent, request.tokens[at : at + size], request.extra_keys))
+            digest = self.hasher(parent, request.tokens[at : at + size], request.extra_keys)
+            if not isinstance(digest, bytes):
+                raise ValueError(f"the hasher returned {digest!r}; allowed: bytes")
+            hashes.append(digest)
         return hashes

@@ -16,6 +16,8 @@ from minivllm.core.policy import FCFS, Policy
 from minivllm.events import Admit, Bus, Finish, Fork, Preempt, Run, Token, Wait
 from minivllm.request import Request, Status
 
+_RULE = "pick() returns one of `waiting`, victim() one of `running`, and both leave the list as it is"
+
 
 class Collected(NamedTuple):
     """What a step brought: the token of each request that got one, and the requests that ended."""
@@ -156,6 +158,13 @@ class Scheduler:
         request.num_preemptions += 1
         self.waiting.insert(0, request)
 
+    def victim(self) -> Request:
+        """Whom the policy would preempt now."""
+        victim = self.policy.victim(self.running)
+        if victim not in self.running:
+            raise ValueError(f"the policy's victim is {victim!r}, which is not running; {_RULE}")
+        return victim
+
     def recover(self, plan: Plan) -> None:
         """A step's results will never come: every running request recomputes, and the runner is told so once more."""
         self._left += plan.left
@@ -197,7 +206,7 @@ class Scheduler:
         if request.status is not Status.RUNNING:  # an earlier row preempted it
             return False
         while (growth := self.cache.grow(request, end)) is None:
-            victim = self.policy.victim(self.running)
+            victim = self.victim()
             self.preempt(victim, request.id)
             draft.drop(victim)
             if victim is request:
@@ -216,8 +225,8 @@ class Scheduler:
         """Start waiting requests until seats, budget or blocks are gone. A step that preempted admits nobody."""
         while self.waiting:
             request = self.policy.pick(self.waiting, self.cache, self.tick)
-            if self.requests.get(request.id) is not request or request.status is not Status.WAITING:
-                raise ValueError(f"the policy picked {request!r}, which is not waiting")
+            if request not in self.waiting:
+                raise ValueError(f"the policy picked {request!r}, which is not waiting; {_RULE}")
             short = self._hindrance(draft, request) or self.cache.open(
                 request, self.spare_blocks if self.running else 0
             )

@@ -45,13 +45,24 @@ def locate(name: str | Path | None) -> Found:
         return _best_at_hand()
     if name == PACKAGED:
         return _packaged(f"{PACKAGED!r} was asked for")
+    if not isinstance(name, str | Path) or not str(name):
+        raise ValueError(
+            f"model is {name!r}; give a hub name, a directory or a GGUF file, or None for the best at hand"
+        )
     path = Path(name).expanduser()
-    if path.exists():
+    if _exists(path):
         return Found(path, path.name, f"the path {path}")
     tried = [f"the path {path} (does not exist)"]
     if path.is_absolute() or path.suffix == ".gguf":
         raise FileNotFoundError(f"no model {str(name)!r}; tried {tried[0]}")
     return _from_hub(str(name), tried)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long to be a path, or not ours to look at
+        return False
 
 
 def _from_hub(repo: str, tried: list[str]) -> Found:

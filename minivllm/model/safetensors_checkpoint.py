@@ -7,6 +7,7 @@ code in the repository.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ class SafetensorsCheckpoint:
         self.config = _read_json(directory / "config.json")
         self.generation = _read_json(directory / "generation_config.json", optional=True)
         self._open_files: dict[str, Any] = {}
-        self._file_of = self._directory_of_tensors()
 
     def get(self, name: str) -> Tensor:
         """The tensor in the dtype of the file."""
@@ -46,8 +46,9 @@ class SafetensorsCheckpoint:
         except Exception as error:  # the libraries below raise nothing narrower
             raise ValueError(f"its tokenizer files cannot be read: {error}") from error
 
-    def _directory_of_tensors(self) -> dict[str, str]:
-        """Tensor name -> file name."""
+    @cached_property
+    def _file_of(self) -> dict[str, str]:
+        """Tensor name -> file name. Looked up once the config is known to be one we support."""
         if (self.directory / SINGLE).exists():
             return dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
         if not (self.directory / INDEX).exists():

@@ -104,12 +104,16 @@ class ModelSpec:
 
 def token_ids(given: int | Sequence[int] | None) -> tuple[int, ...]:
     """A config's end tokens, which may be none, one or several."""
-    return () if given is None else (given,) if isinstance(given, int) else tuple(given)
+    ids = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not all(isinstance(token, int) for token in ids):
+        raise ValueError(f"eos_token_id is {given!r}, expected a token id or a list of them")
+    return ids
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
     model_type = str(config.get("model_type"))
-    names = config.get("architectures") or [MODEL_TYPES.get(model_type, model_type)]
+    named = config.get("architectures") or [MODEL_TYPES.get(model_type, model_type)]
+    names = [str(name) for name in (named if isinstance(named, list | tuple) else [named])]
     for name in names:
         if name in FAMILIES:
             return str(name)

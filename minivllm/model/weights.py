@@ -61,7 +61,10 @@ def load(
 
 def _read(found: Found, dtype: str | torch.dtype, device: torch.device | str) -> LoadedModel:
     checkpoint = _open(found.path)
-    spec = ModelSpec.from_hf(checkpoint.config)
+    try:
+        spec = ModelSpec.from_hf(checkpoint.config)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"its config is malformed: {error}") from error
     tokenizer = checkpoint.tokenizer()
     ends = (
         *spec.eos_token_ids,

@@ -47,14 +47,21 @@ class ModelRunner:
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
         self.decoder = Decoder(model.spec, model.weights, get_ops(self.device, kernels or config.kernels))
+        self.checks_tokens = kernels is not None and not isinstance(kernels, str)  # kernels of the user's own
         self.captures = self.asynchronous and not config.enforce_eager
         self._cohort, self._plain, self._shapes_logits = -1, True, False  # of the last plan's rows
-        self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self._budget(config))
+        self.config, self.budget = config, self._budget(config)
+        self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self.budget)
         self.resize(self.num_blocks, config.block_size)
 
     @torch.no_grad()
     def resize(self, num_blocks: int, block_size: int) -> None:
-        """A new, empty pool; every request's state is dropped, and the graphs over the old pool with it."""
+        """A new, empty pool; every request's state is dropped, and the graphs over the old pool with it.
+
+        Raises `ValueError`, with the old pool as it was, where the memory measured at the start does not hold so much.
+        """
+        wanted = replace(self.config, num_blocks=num_blocks, block_size=block_size)
+        kv_store.count_blocks(wanted, self.spec, self.dtype, self.budget)
         for name in ("graphs", "kv", "state"):  # the old ones go before the new ones come
             self.__dict__.pop(name, None)
         self.num_blocks, self.block_size = num_blocks, block_size
@@ -120,6 +127,13 @@ class ModelRunner:
         if not ticket.every_row:
             known = iter(sampled)
             sampled = [next(known) if row.sample else -1 for row in ticket.rows]
+        if self.checks_tokens:
+            for row, token in zip(ticket.rows, sampled, strict=True):
+                if row.sample and not 0 <= token < self.vocab_size:
+                    raise ValueError(
+                        f"the kernels sampled token {token} for {row.request_id}; allowed: 0 to {self.vocab_size - 1} "
+                        "(logits that are not numbers lead here too)"
+                    )
         return StepResult(sampled, ticket.logprobs, ticket.prompt_logprobs)
 
     def close(self) -> None:

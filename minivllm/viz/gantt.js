@@ -2,15 +2,17 @@
 import { h, mark, number, s, text } from "./dom.js";
 import { paint } from "./block.js";
 
-const ROWH = 26, BARS = 52, LABEL = 44, VALUES = 150, NARROWEST = 13;
+const ROWH = 26, BARS = 52, LABEL = 44, VALUES = 182, NARROWEST = 13;
 
 // from the recording: what each request did in each tick
 export function rowsOf(trace) {
   const rows = new Map(), live = new Map(), bars = [];
+  let budget = trace.at(trace.low).budget;
   trace.ticks.forEach((tick, i) => {
     const now = new Map(), bar = { decodes: 0, prompts: 0 };
     for (const e of tick.events) {
       const row = rows.get(e.request);
+      if (e.kind === "engine") budget = e.max_num_batched_tokens;
       if (e.kind === "arrive" || e.kind === "fork") { if (!row) rows.set(e.request, { id: e.request, cells: [] }); live.set(e.request, e.kind === "arrive" ? "wait" : "stall"); }
       else if (e.kind === "engine" && e.rebuilt) for (const [id, status] of live) { if (status === "stall") live.set(id, "wait"); }
       else if (e.kind === "admit") live.set(e.request, "stall");
@@ -21,7 +23,7 @@ export function rowsOf(trace) {
       else if (e.kind === "finish" && row) { row.done = i + 1; live.delete(e.request); if (now.has(e.request)) now.get(e.request).done = true; }
     }
     for (const [id, row] of rows) row.cells[i] = now.get(id) || (live.has(id) ? { kind: live.get(id) } : null);
-    bars.push(bar);
+    bars.push({ ...bar, budget });
   });
   return { rows: [...rows.values()], bars };
 }
@@ -33,8 +35,8 @@ function hatches() {
 
 export function createGantt(ctx) {
   const axis = h("div", { class: "axis", role: "slider", tabindex: "0", "aria-label": "Tick", "aria-valuemin": "0" });
-  const table = h("table", { class: "hidden" });
-  const root = h("section", { class: "gantt", "aria-label": "Who ran in which tick" }, h("h2", null, "Ticks", h("span", { class: "q" }, "hatched: prompt tokens; solid: one decoded token; hollow: has a seat, gets nothing; dotted: waits")), axis, table);
+  const table = h("table");
+  const root = h("section", { class: "gantt", "aria-label": "Who ran in which tick" }, h("h2", null, "Ticks", h("span", { class: "q" }, "hatched: prompt tokens; solid: one decoded token; hollow: has a seat, gets nothing; dotted: waits")), axis, h("div", { class: "hidden" }, table));
   let geometry = null;
   const pick = (e) => { const box = axis.getBoundingClientRect(), { x0, cw, from, to } = geometry; ctx.go(Math.max(from, Math.min(to, Math.floor((e.clientX - box.left - x0) / cw) + from + 1))); };
   axis.addEventListener("pointerdown", (e) => { if (!geometry) return; axis.setPointerCapture(e.pointerId); ctx.pause(); pick(e); });
@@ -57,7 +59,7 @@ export function createGantt(ctx) {
     const from = edge <= most ? 0 : Math.max(0, Math.min(edge - most, ctx.at - Math.floor(most / 2))), to = Math.min(edge, from + most), shown = Math.max(12, to - from), cw = Math.min(46, room / shown), x0 = LABEL;
     geometry = { x0, cw, from, to };
     const X = (t) => x0 + (t - from - 1) * cw, visible = rows.filter((r) => r.cells.slice(from, to).some(Boolean)).slice(-12), height = 24 + visible.length * ROWH + BARS + 42, base = 24 + visible.length * ROWH + 12 + BARS;
-    const budget = ctx.state.budget, top = Math.max(1, ...bars.map((b) => b.decodes + b.prompts)), scale = BARS / (budget && budget <= 4 * top ? Math.max(budget, top) : top), out = [hatches()];
+    const top = Math.max(1, ...bars.map((b) => b.decodes + b.prompts)), limits = bars.map((b) => b.budget).filter((n) => n <= 4 * top), budget = ctx.state.budget, scale = BARS / Math.max(top, ...limits), out = [hatches()];
     if (ctx.at > from && ctx.at <= to) out.push(s("rect", { class: "playhead", x: X(ctx.at), y: 2, width: cw, height: base + 20, rx: 4 }));
     for (let t = from + 1; t <= to; t++) if (cw >= 20 || t % 5 === 0 || t === 1) out.push(text(X(t) + cw / 2, 14, t, t === ctx.at ? "tick strong" : "tick", "middle"));
     visible.forEach((row, i) => {
@@ -71,7 +73,8 @@ export function createGantt(ctx) {
       const b = bars[t - 1], x = X(t), d = b.decodes * scale, p = b.prompts * scale;
       out.push(s("g", { class: t > ctx.at ? "future" : "" }, d > 0 && s("rect", { class: "ink", x: x + 2, y: base - d, width: Math.max(2, cw - 4), height: d }), p > 0 && s("rect", { class: "inkhatch", x: x + 2.5, y: base - d - p + 0.5, width: Math.max(2, cw - 5), height: Math.max(1, p - 1) }), cw >= 18 && text(x + cw / 2, base + 14, b.decodes + b.prompts, "tick", "middle")));
     }
-    if (budget && budget * scale <= BARS + 1) out.push(s("line", { class: "limit", x1: x0, x2: x0 + shown * cw, y1: base - budget * scale, y2: base - budget * scale }), text(x0 + shown * cw + 22, base - budget * scale + 4, `budget ${number(budget)}`, "dimtext"));
+    for (let t = from + 1; t <= to; t++) if (bars[t - 1].budget * scale <= BARS + 1) out.push(s("line", { class: t > ctx.at ? "limit future" : "limit", x1: X(t), x2: X(t) + cw, y1: base - bars[t - 1].budget * scale, y2: base - bars[t - 1].budget * scale }));
+    if (budget && budget * scale <= BARS + 1) out.push(text(x0 + shown * cw + 22, base - budget * scale + 4, `budget ${number(budget)}`, "dimtext"));
     out.push(text(0, base - 4, "tokens", "dimtext"));
     axis.replaceChildren(s("svg", { width, height, "aria-hidden": "true" }, out.flat(3).filter(Boolean)));
     table.replaceChildren(h("caption", null, "Requests by tick"), ...visible.map((r) => h("tr", null, h("th", null, r.id), h("td", null, r.cells.map((c, t) => c && t < ctx.at && `${t + 1} ${c.kind}${c.count > 1 ? ` ${c.count}` : ""}`).filter(Boolean).join(", ")))));

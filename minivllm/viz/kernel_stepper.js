@@ -47,7 +47,7 @@ class Stepper extends Player {
   // by page: the last line of the next page, or of the one before
   page_(by) {
     const { steps } = this.run, last = (page) => steps.findLastIndex((st) => st.page === page && !st.end), { page, end } = steps[this.at];
-    if (by > 0) return this.at < last(page) ? last(page) : last(page + 1) >= 0 ? last(page + 1) : this.trace.edge;
+    if (by > 0) return page > 0 && this.at < last(page) ? last(page) : last(page + 1) >= 0 ? last(page + 1) : this.trace.edge;
     return end ? last(page) : last(page - 1) >= 0 ? last(page - 1) : 0;
   }
 

@@ -47,7 +47,10 @@ class SchedulerDrawing extends Player {
     this.most = h("input", { type: "number", min: "1", max: "512", value: "6", "aria-label": "tokens to generate" });
     this.form = h("form", { class: "add", hidden: true, onsubmit: (e) => { e.preventDefault(); this.ask({ type: "add", prompt: this.madeUp(Number(this.prompt.value) || 1), max_tokens: Number(this.most.value) || 1 }); this.open(false); } },
       h("label", null, "prompt of", this.prompt, "tokens"), h("label", null, "answer of", this.most), h("button", { class: "on", type: "submit" }, "Add"), h("button", { type: "button", onclick: () => this.open(false) }, "Cancel"));
-    this.form.addEventListener("keydown", (e) => { if (e.key === "Escape") { e.stopPropagation(); this.open(false); } });
+    this.form.addEventListener("keydown", (e) => {
+      if (e.key === "Escape") { e.stopPropagation(); this.open(false); }
+      if (e.key === "Enter" && e.target.matches("input")) { e.preventDefault(); e.stopPropagation(); this.form.requestSubmit(); }  // JupyterLab swallows it
+    });
     this.addButton = h("button", { "aria-expanded": "false", onclick: () => this.open(this.form.hidden) }, glyph("take"), "Add request");
     return h("div", null, h("div", { class: "bar", role: "toolbar", "aria-label": "Change the engine" }, h("span", { class: "lab" }, "token budget", this.sizes), this.switches, h("span", { class: "lab" }, "policy", h("span", { class: "pick" }, this.policy, glyph("down"))), this.addButton), this.form);
   }

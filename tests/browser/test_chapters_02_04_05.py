@@ -123,7 +123,9 @@ def test_chapter_05_the_scheduler_steps_back_and_takes_edits(open_chapter):
     head(lab, ".sv", r"Tick 5\s*of")
     agrees(lab, ".sv", "view.sentence")
     edge = int(lab.python("print(view.edge)"))
-    lab.page.locator(".sv [role=radiogroup][aria-label='token budget'] button", has_text=re.compile("^8$")).first.click()
+    lab.page.locator(
+        ".sv [role=radiogroup][aria-label='token budget'] button", has_text=re.compile("^8$")
+    ).first.click()
     press(lab, ".sv", "a")
     lab.page.locator(".sv form input").first.fill("20")
     lab.page.keyboard.press("Enter")

@@ -188,7 +188,7 @@ def test_the_model_length_ends_a_request_exactly(length: int, max_tokens: int | 
 
 @pytest.mark.parametrize("max_tokens", [0, -1])
 def test_no_tokens_is_refused_when_the_parameters_are_made(max_tokens: int) -> None:
-    with pytest.raises(ValueError, match=rf"max_tokens is {max_tokens}; allowed: 1 or more"):
+    with pytest.raises(ValueError, match=rf"max_tokens is {max_tokens}; allowed: a whole number of 1 or more"):
         SamplingParams(max_tokens=max_tokens)
 
 

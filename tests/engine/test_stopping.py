@@ -113,7 +113,7 @@ def test_samples_of_one_request_come_out_together() -> None:
     [
         ({"stop": "x"}, "need a model with a tokenizer"),
         ({"stop_token_ids": [32_000]}, "token id 32000 is out of range"),
-        ({"logit_bias": {-1: 1.0}}, "token id -1 is out of range"),
+        ({"logit_bias": {-1: 1.0}}, "token id in SamplingParams.logit_bias is -1"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(params: dict[str, Any], says_: str) -> None:

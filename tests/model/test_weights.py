@@ -110,6 +110,10 @@ def config(**changes):
         (*config(intermediate_size=40), r"0.mlp.gate_proj.weight has shape \[48, 32\], .* demands \[40, 32\]"),
         (*config(num_hidden_layers=3), "tensor model.layers.2.input_layernorm.weight is missing"),
         (*config(architectures=["FalconForCausalLM"]), "FalconForCausalLM is not supported; supported: Llama"),
+        (*config(architectures=[5]), "architecture 5 is not supported"),
+        (*config(rope_parameters="x"), "its config is malformed"),
+        (*config(eos_token_id="x"), "eos_token_id is 'x', expected a token id or a list of them"),
+        (*config(eos_token_id=[["x"]]), "eos_token_id is .*expected a token id"),
         ("config.json", None, "expected config.json or exactly one .gguf file"),
     ],
 )
@@ -134,6 +138,13 @@ def test_an_index_cannot_lead_astray(shard, message, save_tiny):
     index.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
         load(path)
+
+
+def test_an_unsupported_architecture_is_told_before_missing_weights(tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(ValueError, match="GPT2LMHeadModel is not supported; supported: Llama"):
+        load(tmp_path)
 
 
 def test_a_pickle_is_never_opened(tmp_path):
@@ -193,6 +204,11 @@ def test_an_unknown_name_says_what_was_tried(cache, tmp_path):
             load(name)
     with pytest.raises(FileNotFoundError, match="no model 'not a/valid/name!'; tried"):
         load("not a/valid/name!")
+    with pytest.raises(FileNotFoundError, match="no model 'xxx"):
+        load("x" * 5000)
+    for wrong in (5, "", b"packaged"):
+        with pytest.raises(ValueError, match=f"model is {wrong!r}; give a hub name"):
+            load(wrong)
 
 
 def test_nothing_at_hand_says_how_to_get_something(cache, monkeypatch):

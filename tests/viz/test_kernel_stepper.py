@@ -93,7 +93,9 @@ def test_a_page_is_shown_at_its_last_line(stepper):
 def test_every_line_has_a_sentence_and_pages_say_which_block(stepper):
     steps = stepper.story["runs"][""]["steps"]
     assert all(step["say"].endswith((".", "!")) for step in steps)
-    assert [re.search(r"block (\d+)", step["say"])[1] for step in steps if "b" in step["made"]] == [str(b) for b in TABLE]
+    assert [re.search(r"block (\d+)", step["say"])[1] for step in steps if "b" in step["made"]] == [
+        str(b) for b in TABLE
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,5 +142,7 @@ def test_the_snapshot_is_deterministic_and_has_every_page(stepper):
 
 def test_the_code_shown_is_the_kernels_own(stepper):
     code = stepper.story["runs"][""]["code"]
-    assert [line.strip() for line in code] == [line.strip().replace("tl.", "") for line in source_of(paged).splitlines()[3:]]
+    assert [line.strip() for line in code] == [
+        line.strip().replace("tl.", "") for line in source_of(paged).splitlines()[3:]
+    ]
     assert [code[n].split("=")[0].strip() for n in stepper.story["runs"][""]["own"]] == ["a", "l", "acc"]
