@@ -145,19 +145,15 @@ class Engine(Books):
         return name
 
     def abort(self, request_id: str) -> bool:
-        """End a request now, from any state, and free its blocks. False if there is no such live request."""
-        self._check_open()
-        request = self._live(request_id)
-        if request is None:
-            return False
-        self._end(request, "abort", None)
-        return True
+        """End a request now, from any state, with every sample of it (n > 1), and free their blocks.
 
-    def abort_group(self, request_id: str) -> None:
-        """Abort a request and everything forked from it by n > 1."""
+        One sample can be ended alone by its own id. False if there is no such live request.
+        """
         self._check_open()
-        for request in [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]:
+        ending = [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]
+        for request in ending:
             self._end(request, "abort", None)
+        return bool(ending)
 
     def fork(self, request_id: str, *, new_id: str | None = None) -> str:
         """A second request that goes on from where a running one is, sharing its blocks (copy-on-write), and its id.
@@ -355,7 +351,7 @@ class Engine(Books):
                     self.step()
         finally:
             if self.scheduler.requests.get(request.id) is request and not self.closed:
-                self.abort_group(request.id)
+                self.abort(request.id)
 
     def _steps(self, max_steps: int | None) -> Iterator[StepReport]:
         while self.has_unfinished and max_steps != 0:

@@ -23,7 +23,7 @@ class LLM:
     `Engine` does. `llm.engine` is the live engine, `llm.why` says how the model was chosen.
     """
 
-    def __init__(self, model: str | Path | LoadedModel | None = None, *, tokenizer: Any = None, **options: Any) -> None:
+    def __init__(self, model: str | Path | LoadedModel | None = None, **options: Any) -> None:
         parts = {
             name: options.pop(name)
             for name in ("policy", "eviction", "hasher", "kernels")
@@ -34,7 +34,7 @@ class LLM:
         loaded = model if isinstance(model, LoadedModel) else load(model, dtype=config.dtype, device=device)
         self.name, self.why, self.generation = loaded.name, loaded.why, loaded.generation
         self.engine = Engine(config, model=loaded, **parts)
-        self.tokenizer = self.engine.tokenizer if tokenizer is None else tokenizer
+        self.tokenizer = self.engine.tokenizer
 
     def generate(
         self,
@@ -62,7 +62,7 @@ class LLM:
         except BaseException:
             for name in names:
                 if not self.engine.closed:
-                    self.engine.abort_group(name)
+                    self.engine.abort(name)
             raise
 
     def chat(

@@ -83,7 +83,7 @@ def _answer(llm, talk: list[dict[str, str]], params: SamplingParams) -> str | No
         print(f"refused: {error}", file=sys.stderr)
         return None
     except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
+        print("\nstopped; this question and its answer are forgotten", file=sys.stderr)
         return None
     print()
     result = llm.engine.result(name)

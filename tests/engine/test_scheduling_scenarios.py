@@ -344,7 +344,7 @@ def test_aborting_a_group_ends_every_sample() -> None:
     name = engine.add(range(5), greedy(9, n=3))
     for _ in range(3):
         engine.step()
-    engine.abort_group(name)
+    engine.abort(name)
     assert not engine.has_unfinished
     assert available(engine) == 8
     assert [sample.finish_reason for sample in engine.result(name).outputs] == ["abort"] * 3
