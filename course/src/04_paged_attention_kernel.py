@@ -17,8 +17,8 @@
 # | chapter 03; softmax | 75 min | CPU (Triton's interpreter) or GPU (compiled), same cells; about 40 seconds of computing |
 #
 # **How does a kernel read scattered pages?** One could put the pages in a row first, and then attend as always. For 8 requests of
-# 1,024 tokens, on one core of the computer that built these pages, that row costs 2 to 8 ms a layer, and the attention itself 1 ms: the
-# copy is more work than the work. Not to make it is what this chapter is about.
+# 1,024 tokens, on one core of the computer that built these pages, that row costs 2 to 8 ms a layer, and the attention itself 1 ms:
+# the copy is more work than the work. Not to make it is what this chapter is about.
 
 # %%
 import inspect

@@ -90,7 +90,7 @@ def test_a_new_budget_counts_from_the_next_tick(view):
 
 
 def test_what_cannot_be_changed_is_refused_with_the_list(view):
-    with pytest.raises(ValueError, match="block_size.*max_num_batched_tokens"):
+    with pytest.raises(ValueError, match=r"block_size.*max_num_batched_tokens"):
         view.change("block_size", 8)
     view.handle({"type": "set", "name": "max_num_batched_tokens", "value": 0})
     assert "max_num_batched_tokens is 0" in view.error
