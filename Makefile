@@ -36,10 +36,10 @@ check-types: $(READY)
 	@$(PY) -m mypy
 
 check-tests: $(READY)
-	@$(PY) -m pytest -q tests/
+	@$(PY) -m pytest -q -n 2 --dist loadfile tests/
 
 check-notebooks: $(READY)
-	@$(PY) -m pytest -q --nbval course/
+	@$(PY) -m pytest -q -n 2 --dist loadfile --nbval course/
 
 course: $(READY) ## rebuild the notebooks from course/src by running them (NAMES="03_block_tables" for some)
 	@$(PY) -m minivllm.lab.build $(NAMES)

@@ -16,8 +16,10 @@
 # | --- | --- | --- |
 # | chapters 02 and 03 | 60 min | CPU; about 30 seconds of computing |
 #
-# **Who runs in this tick?** Six requests, three seats. If a batch must finish before the next begins, one core of the computer that
-# built these pages needs 26 ticks and 1.2 seconds for them. If a seat is filled as soon as it is free: **15 ticks** and 0.9 seconds. Same
+# **Who runs in this tick?** Six requests, three seats. If a batch must finish before the next begins, one core of the
+# computer that
+# built these pages needs 26 ticks and 1.2 seconds for them. If a seat is filled as soon as it is free: **15 ticks** and
+# 0.9 seconds. Same
 # model, same kernels, same texts.
 
 # %%

@@ -43,7 +43,7 @@ class Stepper extends Player {
     return h("span", { class: "extras" }, this.modes, this.faults.length > 0 && h("span", { class: "lab next" }, "break it"), this.faults, this.verdict);
   }
 
-  put(name, value) { this.model.set(name, value); this.model.save_changes(); this.soon(); }
+  put(name, value) { this.model.set(name, value); this.model.save_changes(); this.read(); this.soon(); }
   // by page: the last line of the next page, or of the one before
   page_(by) {
     const { steps } = this.run, last = (page) => steps.findLastIndex((st) => st.page === page && !st.end), { page, end } = steps[this.at];
@@ -69,6 +69,7 @@ class Stepper extends Player {
     this.at = Math.min(this.at, this.trace.edge);
     this.model.set("playhead", this.at);
     this.model.save_changes();
+    this.read();
     this.soon();
   }
 

@@ -192,6 +192,7 @@ class Page:
     def _theme(self, theme: str, is_light: str) -> None:
         self.page.evaluate(CHANGE_THEME, theme)
         self.page.wait_for_selector(f"body[data-jp-theme-light={is_light}]", state="attached")
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")  # shown while it changes
 
     def close(self) -> None:
         """Close page and kernel; fail if the page had script errors or asked the network for anything."""
