@@ -182,7 +182,8 @@ class Preempt(Event):
 @_event("run", "launch")
 @dataclass(frozen=True, slots=True)
 class Run(Event):
-    """A row of the step: positions start … start+count-1 are computed; `sample` if a token comes out."""
+    """A row of the step: positions start … start+count-1 are computed; `sample` if a token comes out, `decode` if the row
+    feeds just the newest generated token."""
 
     request: str
     start: int

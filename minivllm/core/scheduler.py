@@ -73,7 +73,7 @@ class Scheduler:
             self._cohort, self._last = self._cohort + 1, ids
         if self.bus.active:
             for row in rows:
-                decode = row.start >= self.requests[row.request_id].prompt_len
+                decode = row.sample and row.count == 1 and row.start >= self.requests[row.request_id].prompt_len
                 self.bus.emit(Run(row.request_id, row.start, row.count, decode, row.sample))
         left, self._left = tuple(self._left), []
         joined, self._joined = tuple(map(_join, self._joined.values())), {}
