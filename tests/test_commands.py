@@ -86,3 +86,22 @@ def test_misuse_ends_with_one_line_and_status_2(arguments, message, capsys):
     lines = capsys.readouterr().err.strip().splitlines()
     assert message in lines[-1]
     assert lines[-1].startswith(f"minivllm {arguments[0]}:")
+
+
+def test_the_comparison_with_transformers_is_between_equals():
+    """The rate counts only if both write the same text from the same weights."""
+    import torch
+
+    from minivllm import LLM, SamplingParams
+    from minivllm.bench.peer import to_transformers
+
+    prompt = list(range(100, 130))
+    with LLM("packaged", device="cpu", num_blocks=16, max_model_len=128) as llm:
+        theirs = to_transformers(llm.engine.model)
+        ours = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=8, ignore_eos=True), use_tqdm=False)
+        ids = torch.tensor([prompt])
+        with torch.inference_mode():
+            found = theirs.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
+            )
+    assert found[0, 30:].tolist() == ours[0].outputs[0].token_ids

@@ -20,7 +20,8 @@
 # tokens a second with a model of 135 million weights: faster than you read. Yours will do something like it. Let
 # us find out.
 #
-# Run each cell with Shift + Enter, from top to bottom.
+# Run each cell with Shift + Enter, from top to bottom. If one says `NameError`, a cell above it has not run yet in
+# this session: *Run ▸ Run All Above Selected Cell* mends that.
 
 # %%
 import inspect

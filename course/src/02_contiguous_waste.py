@@ -17,7 +17,7 @@
 #
 # **Where do the gigabytes go if we reserve the maximum length?** Chapter 01 gave the price of a token. An engine does
 # not know how many tokens an answer will have. The simplest way is to be safe: reserve the longest answer the model
-# allows, in one piece. Eight requests do that below. They get 8,192 slots, and in all their life they write 2,000.
+# allows, in one piece. Eight requests do that below. They get 8,192 slots. How many of those will ever hold a token?
 
 # %%
 import inspect
@@ -96,8 +96,7 @@ print(inspect.getsource(ContiguousManager.reserved))
 # ## See it
 #
 # 560 slots of memory, 26 requests in line, four engines over the same list: `Max`, `Pow2`, `Oracle`, and `Paged`,
-# which takes 16
-# slots at a time, anywhere. What share of its memory will each have in use?
+# which takes 16 slots at a time, anywhere. What share of its memory will each have in use?
 
 # %%
 predict("02.max", "Max: per cent of the memory in use, after 26 ticks?", unit="%")
@@ -122,9 +121,12 @@ strip.show()
 # **external** waste: memory that belongs to nobody and is of no use to anybody.
 #
 # Press `Home`, then `→`. At first the memory is well filled. The holes come when requests of different lengths leave.
-# `r` jumps to the next refusal. Then change `longest allowed` to 256 and look at Max.
+# `r` jumps to the next refusal. Then change `longest allowed` to 256 and look at Max. However you leave it, the next
+# cell puts it back to tick 26 with 128 allowed, which is what you predicted for:
 
 # %%
+strip.change("longest", 128)
+strip.goto(26)
 reveal("02.max", strip.shares("Max")["used"], "%")
 reveal("02.paged", strip.shares("Paged")["used"], "%")
 holes = [length for _, length in strip.engines["Pow2"].scheduler.cache.allocator.holes()]
@@ -346,7 +348,8 @@ third_tick("ABCD", enable_prefix_caching=False)
 # %% [markdown]
 # Paged, D does not care where its slots lie. And it holds 11, not 16: its prompt, and the one token it has written.
 #
-# One more: a reservation that no empty memory can hold is refused at the door, with a reason.
+# One more: a reservation that no empty memory can hold is refused at the door, with a reason. Here the prompt has 10
+# tokens, but Max reserves 1,024 for it, and there are only 1,000 slots.
 
 # %%
 with expect(ValueError, match="no extent of the empty pool can hold"):

@@ -17,10 +17,8 @@
 # | chapters 02 and 03 | 60 min | CPU; about 30 seconds of computing |
 #
 # **Who runs in this tick?** Six requests, three seats. If a batch must finish before the next begins, one core of the
-# computer that
-# built these pages needs 26 ticks and 1.2 seconds for them. If a seat is filled as soon as it is free: **15 ticks** and
-# 0.9 seconds. Same
-# model, same kernels, same texts.
+# computer that built these pages needs 1.2 seconds for them. If a seat is filled as soon as it is free: **0.9 seconds**.
+# Same model, same kernels, same texts. Where did the time go? Count the ticks.
 
 # %%
 import inspect
@@ -253,7 +251,7 @@ reveal("05.gap", "B's comes later")
 
 # %% [markdown]
 # **Look at A's gap**: one tick in the first two, but *that* tick is as long as B's whole prompt in the first. Chunks
-# alone do not help, if a step may not mix. Chunks that mix keep A's text flowing, and B pays: eight or nine ticks
+# alone do not help, if a step may not mix. Chunks that mix keep A's text flowing, and B pays: eight ticks
 # that each carry A along, and each chunk reads the weights again.
 #
 # > **Checked against the source.** The article says that prefill and decode in one batch raise the first-token

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-WHATS = ("throughput", "latency", "prefix", "profile", "accuracy", "kernels")
+WHATS = ("throughput", "latency", "prefix", "profile", "peer", "accuracy", "kernels")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
     rows: list[dict[str, Any]] = []
-    if set(options.what) & {"throughput", "latency", "prefix", "profile"}:
+    if set(options.what) & {"throughput", "latency", "prefix", "profile", "peer"}:
         rows += _engine(options)
     if "accuracy" in options.what:
         rows += _accuracy(options)
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
-    from minivllm.bench import engine, roofline
+    from minivllm.bench import engine, peer, roofline
     from minivllm.bench.shapes import dummy_model
     from minivllm.llm import LLM, resolve_device
 
@@ -93,6 +93,8 @@ def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
             found = engine.latency(llm, ceilings, batches=options.batches, context=options.context, steps=60)
         elif what == "prefix":
             found = engine.prefix(llm, cases=engine.PREFIX_CASES[: None if device.startswith("cuda") else 1])
+        elif what == "peer":
+            found = peer.compare(llm, repeats=options.repeats)
         elif what == "profile":
             found = (row for batch in options.batches for row in engine.profile(llm, batch, options.context))
         else:

@@ -6,7 +6,10 @@ import { createPlayback } from "./controls.js";
 const KINDS = ["used", "later", "never", "hole", "free"], H = 34;
 const LEGEND = [["used", "holds K and V now"], ["later", "promised, will be used later"], ["never", "promised, will never be used"], ["hole", "hole: too short for the next request"], ["free", "free"]];
 const BITS = { later: "later", never: "never", hole: "holes", free: "free" };
+const STRIP_KEYS = [["r f", "next refusal, finish (Shift: previous)"], ["?", "this list"]];
 let strips = 0;
+
+const listed = (names) => [names.slice(0, -1).join(", "), ...names.slice(-1)].filter(Boolean).join(" and ");
 
 const framesOf = (model) => {
   const given = model.get("trace");
@@ -45,17 +48,22 @@ class Strips extends Player {
       this[name] = seg;
       return h("span", { class: "lab choice" }, label, seg);
     };
-    this.playback = createPlayback(this, [["refuse", "refusal", true], ["finish", "finish", false]], [], h("span", { class: "choices" }, choice("longest", "longest allowed", [64, 128, 256]), choice("block_size", "block_size", [4, 16, 64])));
+    this.playback = createPlayback(this, [["refuse", "refusal", true], ["finish", "finish", false]], STRIP_KEYS, h("span", { class: "choices" }, choice("longest", "longest allowed", [64, 128, 256]), choice("block_size", "block_size", [4, 16, 64])));
     this.headline = h("div", { class: "t" }); this.say = h("span", { class: "say", "aria-hidden": "true" });
     this.spoken = h("output", { class: "hidden spoken", "aria-live": "polite" });
     this.rows = h("div");
     fill(root, this.patterns(), this.notice, this.alarm, h("div", { class: "head" }, this.headline, this.say), this.spoken, this.legend(), this.rows, this.playback.root);
-    root.addEventListener("keydown", (e) => { if (this.foreign(e)) return; if (e.key === "?") { e.preventDefault(); this.playback.toggleKeys(); } else this.playKey(e); });
+    root.addEventListener("keydown", (e) => { if (this.foreign(e)) return; this.key(e); });
     this.follow();
     model.on("change:trace", this.again = () => this.soon());
     model.on("change:predictions", this.again);
     const stop = this.stop;
     this.stop = () => { stop(); model.off("change:trace", this.again); model.off("change:predictions", this.again); };
+  }
+
+  key(e) {
+    const run = { r: () => this.jump("refuse", 1), R: () => this.jump("refuse", -1), f: () => this.jump("finish", 1), F: () => this.jump("finish", -1), "?": () => this.playback.toggleKeys() }[e.key];
+    if (run) { e.preventDefault(); e.stopPropagation(); run(); } else this.playKey(e);
   }
 
   patterns() {
@@ -87,7 +95,7 @@ class Strips extends Player {
       if (kind === "hole" && w > 26) parts.push(text(x + w / 2, y + 22, size, "hole", "middle"));
       if (!rounded) who = owner;
     }
-    if (paged) parts.push(...this.scattered(row, u));
+    if (paged) parts.push(...this.scattered(row, u, width));
     else if (row.refused) parts.push(...this.refused(row.refused, u, width, slots));
     const below = parts.some((part) => part?.classList?.contains("below"));
     return s("svg", { width, height: below ? 84 : 66, role: "img", "aria-label": this.words(row) }, parts);
@@ -107,12 +115,14 @@ class Strips extends Player {
   }
 
   // in the paged pool: the blocks of those that others turn away
-  scattered(row, u) {
+  scattered(row, u, width) {
     const { rows } = this.trace.frames[this.at], turned = new Set(rows.map((r, i) => (this.paged(i) ? null : r.refused?.who)).filter(Boolean));
     const { block_size } = this.model.get("trace"), here = row.running.filter((id) => turned.has(id)), marks = new Set();
     for (const [kind, at, , owner] of row.pieces) if (here.includes(owner) && kind !== "free") marks.add(Math.floor(at / block_size));
     const empty = row.totals.later + row.totals.never;
-    const words = s("text", { x: 0, y: H + 24, class: "said" }, here.length > 0 && s("tspan", { class: "name" }, here.join(" and ")), here.length > 0 ? ` run${here.length === 1 ? "s" : ""} in scattered blocks (underlined). ` : "", row.running.length ? `Only last blocks have empty slots: ${empty}.` : "");
+    const names = listed(here), run = here.length > 0 ? ` run${here.length === 1 ? "s" : ""} in scattered blocks (underlined). ` : "", room = width / 6.2 - names.length - run.length;
+    const left = [`Only last blocks have empty slots: ${empty}.`, `Empty slots: ${empty}.`].find((said) => said.length <= room) ?? "";
+    const words = s("text", { x: 0, y: H + 24, class: "said" }, here.length > 0 && s("tspan", { class: "name" }, names), run, row.running.length ? left : "");
     return [...[...marks].map((b) => s("rect", { x: b * block_size * u + 1, y: H + 4, width: block_size * u - 2, height: 3, rx: 1.5, class: "under" })), words];
   }
 
@@ -134,7 +144,7 @@ class Strips extends Player {
 
   render() {
     this.at = Math.min(this.at, this.trace.edge);  // the settings may have begun a shorter recording
-    const trace = this.model.get("trace"), frame = this.trace.frames[this.at], whole = this.root.clientWidth - 48, narrow = whole < 880, tight = whole < 520;
+    const trace = this.model.get("trace"), frame = this.trace.frames[this.at], whole = this.root.clientWidth - 48, narrow = whole <= 880, tight = whole <= 520;
     const width = Math.max(200, tight ? whole : narrow ? whole - 224 : whole - 150 - 210 - 56);
     const said = frame.say.map((p) => (typeof p === "string" ? p : p.b)).join("");
     fill(this.headline, `Tick ${this.at}`, h("small", null, `of ${this.trace.edge}`));

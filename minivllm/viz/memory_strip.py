@@ -116,6 +116,7 @@ class MemoryStrip(Playable):
             case {"type": "hello", "have": have}:
                 for at in range(int(have), len(self.frames)):
                     self.send({"type": "frame", "at": at, "frame": self.frames[at]})
+                self.send({"type": "sync"})
                 return {}
         return super().dispatch(message)
 

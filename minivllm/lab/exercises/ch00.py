@@ -49,7 +49,8 @@ def setting(student: Any) -> str:
     require(bool(changed), "nothing differs from START: START.replace(name=value) gives a changed copy")
     named = " and ".join(f"{name}={value!r}" for name, value in changed.items())
     require(
-        len(changed) == 1, f"{named} are {len(changed)} changes: change one, or you cannot tell which of them helped"
+        len(changed) == 1,
+        f"{named} are {len(changed)} changes: change one, with START.replace, or you cannot tell which of them helped",
     )
     before, after = ticks_to_finish(START), ticks_to_finish(student)
     if "max_num_seqs" in changed:
@@ -58,6 +59,7 @@ def setting(student: Any) -> str:
             f"{named} takes {after} ticks, more than half of {before}: are there seats for all six?",
         )
     require(
-        after <= before / 2, f"{named} takes {after} ticks instead of {before}: it is not what B waits for in tick 1"
+        after <= before / 2,
+        f"{named} takes {after} ticks, START takes {before}: it is not what B waits for in tick 1",
     )
     return f"{named}: {after} ticks instead of {before}"
