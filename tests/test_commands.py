@@ -32,7 +32,9 @@ def test_chat_goes_on_from_turn_to_turn_and_every_turn_reuses_the_last(capsys, m
     monkeypatch.setattr("sys.stdin", io.StringIO(said))
     assert main(["chat", "--model", "packaged", "--temperature", "0", "--max-tokens", "6"]) == 0
     printed = capsys.readouterr()
-    cached = [int(line.split(" of them")[0].split(", ")[-1]) for line in printed.err.splitlines() if " of them cached" in line]
+    cached = [
+        int(line.split(" of them")[0].split(", ")[-1]) for line in printed.err.splitlines() if " of them cached" in line
+    ]
     assert cached[0] == 0 and cached[1] >= 32 and cached[2] == 32
     assert chat.HELP in printed.err
 

@@ -12,7 +12,17 @@ PACKAGE = Path(__file__).parents[1] / "minivllm"
 
 # Lowest first; modules of one layer may use each other.
 LAYERS = [
-    {"allowed", "config", "request", "events", "snapshot", "recorder", "narrate", "output", "detokenizer"},  # plain data
+    {
+        "allowed",
+        "config",
+        "request",
+        "events",
+        "snapshot",
+        "recorder",
+        "narrate",
+        "output",
+        "detokenizer",
+    },  # plain data
     {"core"},
     {"kernels"},
     {"model"},

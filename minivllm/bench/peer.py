@@ -25,7 +25,9 @@ def compare(llm: LLM, *, context: int = 128, tokens: int = 48, repeats: int = 3)
     for _ in range(repeats):  # in turns, so that whatever else the machine does hits all alike
         rates["transformers, batch 1"].append(_rate(lambda n: _their_seconds(theirs, prompt, n), tokens, 1))
         for batch in (1, 8):
-            rates[f"minivllm, batch {batch}"].append(_rate(lambda n, b=batch: _our_seconds(llm, prompt, n, b), tokens, batch))
+            rates[f"minivllm, batch {batch}"].append(
+                _rate(lambda n, b=batch: _our_seconds(llm, prompt, n, b), tokens, batch)
+            )
     first = statistics.median(rates["transformers, batch 1"])
     for name, found in rates.items():
         rate = statistics.median(found)
@@ -52,7 +54,10 @@ def to_transformers(model: LoadedModel) -> Any:
     q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     for index, layer in enumerate(weights.layers):
         at = f"model.layers.{index}."
-        tensors |= {at + "input_layernorm.weight": layer.input_norm, at + "post_attention_layernorm.weight": layer.post_norm}
+        tensors |= {
+            at + "input_layernorm.weight": layer.input_norm,
+            at + "post_attention_layernorm.weight": layer.post_norm,
+        }
         tensors |= {at + "self_attn.o_proj.weight": layer.o, at + "mlp.down_proj.weight": layer.down}
         for name, part in zip("qkv", layer.qkv.split([q, kv, kv]), strict=True):
             tensors[f"{at}self_attn.{name}_proj.weight"] = part

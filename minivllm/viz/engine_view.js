@@ -3,7 +3,7 @@ import { fill, glyph, h } from "./dom.js";
 import { sentence } from "./block.js";
 import { nowOf } from "./now.js";
 import { Player, mount } from "./player.js";
-import { Trace } from "./trace.js";
+import { recordingOf } from "./recording.js";
 import { createPool } from "./pool.js";
 import { createBigPool } from "./big_pool.js";
 import { createRequests } from "./requests.js";
@@ -16,25 +16,9 @@ import { createLinks } from "./links.js";
 const MANY = 6, WIDE = 64, BIG = 1000;
 let serial = 0;
 
-// one recording per model, shared by all drawings of it
-function traceOf(model) {
-  if (model.minivllmTrace) return model.minivllmTrace;
-  const { ticks = [], between = [], offset = 0, low = 0 } = model.get("trace"), trace = new Trace(offset, low);
-  for (const tick of ticks) trace.append(tick);
-  for (const item of between) trace.between(item);
-  model.minivllmTrace = trace;
-  model.on("msg:custom", (m) => {
-    if (m.type === "tick") trace.append(m);
-    else if (m.type === "between") trace.between(m);
-    else if (m.type === "sync") { for (const t of m.ticks) trace.append(t); trace.tail = []; for (const item of m.between) trace.between(item); trace.cache.clear(); }
-  });
-  model.send({ type: "hello", have: trace.edge });
-  return trace;
-}
-
 class View extends Player {
   constructor(model, root) {
-    super(model, root, traceOf(model));
+    super(model, root, recordingOf(model));
     Object.assign(this, { uid: `mv${++serial}-`, cursor: 0, focused: null, pinned: null, ringed: [], selected: null });
     this.name = model.get("trace").engine;
     this.simulated = this.name.endsWith("simulation");

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,6 @@ def test_a_name_is_the_same_in_every_process(seed: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_a_name_is_the_same_for_every_container_of_integers(dtype: str) -> None:
-    torch = pytest.importorskip("torch")
     same = [tuple(TOKENS), range(1, 5), np.array(TOKENS, dtype), torch.tensor(TOKENS, dtype=getattr(torch, dtype))]
     assert {block_hash(ROOT, tokens).hex() for tokens in same} == {KNOWN}
 

@@ -64,7 +64,6 @@ def test_a_table_is_aligned_and_says_what_it_claims():
 
 
 def test_a_figure_is_transparent_and_has_a_trace_per_group():
-    pytest.importorskip("plotly")
     rows = [(1, 2.0, "a"), (2, 3.0, "a"), (1, 5.0, "b")]
     result = Result("T", "c", ("x", "y", "who"), rows, [], Chart("bar", "x", ("y",), "who"))
     figure = result.figure()

@@ -2,16 +2,16 @@
 
 import json
 import random
-import shutil
 import subprocess
 
 import pytest
+from playwright._impl._driver import compute_driver_executable
 
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.viz import bundle
 from minivllm.viz.engine_view import EngineView
 
-NODE = shutil.which("node")
+NODE, _ = compute_driver_executable()  # playwright brings one along
 REPORT = """
 import fs from "node:fs";
 const { ticks, between, offset, low } = JSON.parse(fs.readFileSync(process.argv[2]));
@@ -52,7 +52,6 @@ def python_state(snapshot):
     }
 
 
-@pytest.mark.skipif(NODE is None, reason="needs node")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("late", [False, True])
 def test_the_browser_reduces_every_tick_to_what_python_replays(tmp_path, seed, late):
