@@ -226,9 +226,13 @@ def sentence(events: Iterable[ev.Event], narrator: Narrator | None = None) -> st
     return "".join((narrator or Narrator()).tell(events))
 
 
+def _to(event: ev.Engine) -> str:
+    return f" to {event.max_num_batched_tokens:,}" if event.changed == ("max_num_batched_tokens",) else ""
+
+
 def _engine(told: list[ev.Event]) -> list[Spans]:
     return [
-        [f"{' and '.join(e.changed)} changed" + (f": the pool starts over with {count(e.num_blocks, 'empty block')} of "
+        [f"{' and '.join(e.changed)} changed{_to(e)}" + (f": the pool starts over with {count(e.num_blocks, 'empty block')} of "
          f"{count(e.block_size, 'slot')}." if e.rebuilt else ".")]
         for e in told if isinstance(e, ev.Engine) and e.changed
     ]  # fmt: skip

@@ -102,6 +102,14 @@ def test_going_back_keeps_the_recording_and_a_setting_starts_again(strip):
     assert (strip.error, strip.tick) == ("", 3)
 
 
+def test_a_page_that_loads_later_gets_the_frames_and_then_goes_to_the_playhead(strip, monkeypatch):
+    told = []
+    strip.goto(3)
+    monkeypatch.setattr(MemoryStrip, "send", lambda _, message: told.append((message["type"], message.get("at"))))
+    strip.handle({"type": "hello", "have": 2})
+    assert told == [("frame", 2), ("frame", 3), ("sync", None), ("done", None)]
+
+
 def test_a_prediction_is_kept_for_a_strip_that_exists(strip):
     strip.predict("Max", 60)
     assert strip.predictions == {"Max": 60}
