@@ -103,10 +103,12 @@ def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
     size = cache.block_size
     if capacity < len(request.tokens):
         need, have = -(-len(request.tokens) // size), capacity // size
-        where = f"the whole pool offers it {have}" if have else "no extent of the empty pool can hold its reservation"
+        where, cure = f"the whole pool offers it {have}", "a shorter prompt"
+        if not have:
+            where, cure = "no extent of the empty pool can hold its reservation", "a reservation that asks for less"
         raise ValueError(
             f"request {request.id!r} needs {need} blocks of {size} tokens for its {len(request.tokens)} tokens; "
-            f"{where}: use a larger num_blocks or a shorter prompt"
+            f"{where}: use a larger num_blocks or {cure}"
         )
     wanted = request.prompt_len + (request.params.max_tokens or max_model_len)
     request.limit, request.limit_detail = min(

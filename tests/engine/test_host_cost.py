@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from simulated import simulate, tokens_of
 
 from minivllm.core.kv_manager import KVManager
 from minivllm.core.scheduler import Scheduler
@@ -50,3 +51,15 @@ def test_the_host_cost_of_a_step_is_reported(num_blocks: int, record_property: C
     record_property("plan_ms", plan)
     record_property("collect_ms", collect)
     print(f"\n{SEATS} decodes, {num_blocks:>9,} blocks: plan {plan:.3f} ms + collect {collect:.3f} ms")
+
+
+def test_the_simulation_serves_a_thousand_requests(record_property: Callable[[str, object], None]) -> None:
+    engine = simulate(bs=16, blocks=4000, max_num_seqs=256)
+    for number in range(1000):
+        engine.add([number, *range(49)], SamplingParams(max_tokens=200, ignore_eos=True))
+    began = time.perf_counter()
+    outputs = engine.run()
+    seconds = time.perf_counter() - began
+    record_property("seconds", seconds)
+    print(f"\n1,000 requests of 200 tokens: {seconds:.2f} s, {engine.tick} ticks")
+    assert len(outputs) == 1000 and all(len(tokens_of(output)) == 200 for output in outputs)
