@@ -76,6 +76,11 @@ class SamplingParams:
             )
 
     @property
+    def heat(self) -> float:
+        """The temperature the sampler divides by. Below 1e-5 the best token wins anyway and logits could overflow: 0."""
+        return self.temperature if self.temperature >= 1e-5 else 0.0
+
+    @property
     def stop_strings(self) -> tuple[str, ...]:
         """`stop` as a tuple, whatever form it was given in."""
         return self.stop  # type: ignore[return-value]  # settled when it was made

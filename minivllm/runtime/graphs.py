@@ -131,7 +131,7 @@ def _fill(packed: np.ndarray, shape: Shape, rows: tuple[Row, ...], state: Reques
     seats[:n] = [state.seat[name] for name in names]
     samplers[:n] = [state.seat[row.request_id] if row.sample else -1 for row in rows]
     seeds[:n] = [state.seed[name] for name in names]
-    temperature[:n], top_p[:n] = [p.temperature for p in params], [p.top_p for p in params]
+    temperature[:n], top_p[:n] = [p.heat for p in params], [p.top_p for p in params]
     min_p[:n], top_k[:n] = [p.min_p for p in params], [p.top_k for p in params]
     if shape.decode:
         query_starts[:] = np.arange(r + 1)

@@ -82,7 +82,7 @@ class RequestState:
     def sampling(self, rows: list[Row], vocab_size: int) -> SamplingTensors:
         """The sampling parameters of the rows that sample, as tensors."""
         params = [self.params[row.request_id] for row in rows]
-        floats = np.asarray([[p.temperature, p.top_p, p.min_p] for p in params], dtype=np.float32)
+        floats = np.asarray([[p.heat, p.top_p, p.min_p] for p in params], dtype=np.float32)
         longs = np.asarray([[self.seed[row.request_id], row.start + row.count] for row in rows], dtype=np.int64)
         top_k = np.asarray([p.top_k for p in params], dtype=np.int32)
         sent, keys = self.upload.send(floats.T.copy()), self.upload.send(longs.T.copy())

@@ -84,6 +84,18 @@ def test_the_text_does_not_depend_on_how_it_is_computed(model, expected, options
             assert sum(o.num_preemptions for o in again) > 0
 
 
+@pytest.mark.parametrize(
+    "drawn", [{"temperature": 1e-6}, {"temperature": 1e-40}, {"temperature": 1.0, "top_k": 1}], ids=str
+)
+def test_a_draw_that_leaves_no_choice_is_greedy_alone_and_in_company(model, expected, drawn):
+    cold = SamplingParams(max_tokens=12, seed=3, **drawn)
+    warm = SamplingParams(max_tokens=12, seed=4, temperature=0.8)
+    with make(model) as llm:
+        alone = llm.generate(PROMPTS[1], warm, use_tqdm=False)
+        mixed = llm.generate(PROMPTS[:3], [cold, warm, GREEDY], use_tqdm=False)
+        assert texts(mixed) == [expected[0], texts(alone)[0], expected[2]]
+
+
 def test_settings_change_under_running_requests(model, expected):
     with make(model) as llm:
         names = [llm.engine.add(prompt, GREEDY) for prompt in PROMPTS]
