@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,18 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def eventually(check: Callable[[], None], seconds: float = 15.0) -> None:
+    """Repeat `check` until it raises no AssertionError: browser and kernel tell each other by messages that take a while."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 class Page:

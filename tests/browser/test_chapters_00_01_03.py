@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from lab_page import eventually
 
 TALL = 2000  # a whole view fits, so that its picture is whole too
 
@@ -29,21 +30,25 @@ def spoken(lab):
     return lab.page.locator(".ev output.spoken").first.text_content()
 
 
-def python_is_told(lab, expression, value):
-    """The browser moves first and tells Python at once, but while a message is on its way the next one waits."""
-    for _ in range(50):
-        if lab.python(f"print({expression})") == value:
-            return
-        lab.page.wait_for_timeout(100)
-    raise AssertionError(f"{expression} is {lab.python(f'print({expression})')}, not {value}")
+def told(lab, expression, value):
+    assert lab.python(f"print({expression})") == value
 
 
 def agrees(lab, view="view"):
-    """The sentence that is read aloud, and the blocks that are drawn in use, are those of Python's snapshot."""
-    python_is_told(lab, f"{view}.tick", lab.page.locator(".ev .head .t").first.text_content().split()[1].split("of")[0])
-    assert lab.python(f"print({view}.sentence)") in spoken(lab)
-    used = lab.page.evaluate("() => document.querySelector('.ev .grid').querySelectorAll('[data-block].used').length")
-    assert lab.python(f"print({view}.snapshot.used)") == str(used)
+    """The tick that is shown, the sentence that is read aloud and the blocks drawn in use are those of Python."""
+
+    def same():
+        assert (
+            lab.python(f"print({view}.tick)")
+            == lab.page.locator(".ev .head .t").first.text_content().split()[1].split("of")[0]
+        )
+        assert lab.python(f"print({view}.sentence)") in spoken(lab)
+        used = lab.page.evaluate(
+            "() => document.querySelector('.ev .grid').querySelectorAll('[data-block].used').length"
+        )
+        assert lab.python(f"print({view}.snapshot.used)") == str(used)
+
+    eventually(same)
 
 
 def shots(lab, name, selector):
@@ -86,7 +91,7 @@ def test_chapter_01_the_triangles_step_by_button_key_and_python(open_chapter):
         growth.get_by_role("button", name="back", exact=True).click()
     press(lab, ".kvgrowth", "ArrowRight", "ArrowRight")
     growth.locator(".t", has_text="Step 37").wait_for()
-    python_is_told(lab, "growth.tick", "37")
+    eventually(lambda: told(lab, "growth.tick", "37"))
     assert lab.python("print(growth.sentence)") == growth.locator("output").text_content()
     assert growth.locator(".row.future").count() == 2 * 3
     lab.python("growth.tick = 14")

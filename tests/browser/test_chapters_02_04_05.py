@@ -2,6 +2,8 @@
 
 import re
 
+from lab_page import eventually
+
 TALL = 1700  # a whole view fits, so that its picture is whole too
 
 
@@ -31,8 +33,11 @@ def click(lab, widget, name):
 
 def agrees(lab, widget, sentence):
     """What is read aloud is Python's sentence."""
-    lab.page.wait_for_timeout(150)
-    assert lab.python(f"print({sentence})") in lab.page.locator(f"{widget} output.spoken").first.text_content()
+
+    def same():
+        assert lab.python(f"print({sentence})") in lab.page.locator(f"{widget} output.spoken").first.text_content()
+
+    eventually(same)
 
 
 def cells(lab):

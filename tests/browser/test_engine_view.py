@@ -2,6 +2,8 @@
 
 import json
 
+from lab_page import eventually
+
 SETUP = """
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.viz import EngineView
@@ -40,8 +42,16 @@ def settle(lab, tick):
     lab.page.wait_for_timeout(60)
 
 
+def told(lab, tick):
+    assert lab.python("print(view.tick)") == str(tick)
+
+
 def agrees(lab):
     """The browser's reducer and Python's replay, block by block, and the sentence."""
+    eventually(lambda: compare(lab))
+
+
+def compare(lab):
     drawn, known = lab.page.evaluate(STATES), json.loads(lab.python(PYTHON_STATES))
     assert [state for state, _ in drawn] == [state for state, _, _ in known]
     for (_, label), (state, owners, filled) in zip(drawn, known, strict=True):
@@ -56,7 +66,7 @@ def test_every_recorded_tick_is_drawn_and_said_as_python_knows_it(open_cells):
         lab.page.get_by_role("button", name="back", exact=True).click()
         settle(lab, tick)
         lab.page.wait_for_function(f"() => window.jupyterapp && true || {tick}")
-        assert lab.python("print(view.tick)") == str(tick)
+        eventually(lambda tick=tick: told(lab, tick))
         agrees(lab)
 
 
