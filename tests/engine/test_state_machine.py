@@ -20,7 +20,7 @@ from minivllm.runtime.sim import SimRunner
 from minivllm.runtime.ticket import StepResult
 
 LONG = os.environ.get("MINIVLLM_LONG") == "1"
-LIVES, RULES = (250, 50) if LONG else (80, 40)
+LIVES, RULES = (500, 50) if LONG else (110, 40)
 PREFIXES = [[], [1] * 4, list(range(10, 21)), list(range(10, 34)), [7] * 20]
 BLOCK_SIZES = st.one_of(st.sampled_from([1, 2, 3, 4, 4, 8, 16]), st.integers(1, 64))
 POOL_TOKENS = st.one_of(st.integers(1, 60), st.integers(30, 200))
