@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-from transformers import LlamaConfig, LlamaForCausalLM
 
+from minivllm.bench.peer import to_transformers
 from minivllm.model import load, locate
 
 PROMPTS = [
@@ -31,37 +31,7 @@ def smollm2():
 @functools.cache
 def reference():
     """transformers' Llama holding our dequantised tensors, which are compared with the gguf package's below."""
-    spec, weights = smollm2().spec, smollm2().weights
-    config = LlamaConfig(
-        vocab_size=spec.vocab_size,
-        hidden_size=spec.hidden_size,
-        intermediate_size=spec.intermediate_size,
-        num_hidden_layers=spec.num_layers,
-        num_attention_heads=spec.num_heads,
-        num_key_value_heads=spec.num_kv_heads,
-        max_position_embeddings=spec.max_position,
-        rms_norm_eps=spec.rms_norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": spec.rope.theta},
-        tie_word_embeddings=True,
-    )
-    with torch.device("meta"):
-        model = LlamaForCausalLM(config)
-    state = {"model.embed_tokens.weight": weights.embed, "lm_head.weight": weights.embed}
-    state["model.norm.weight"] = weights.final_norm
-    q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    for i, layer in enumerate(weights.layers):
-        parts = {
-            "input_layernorm": layer.input_norm,
-            "post_attention_layernorm": layer.post_norm,
-            "self_attn.o_proj": layer.o,
-            "mlp.down_proj": layer.down,
-        }
-        parts |= dict(zip((f"self_attn.{n}_proj" for n in "qkv"), layer.qkv.split([q, kv, kv]), strict=True))
-        parts |= dict(zip(("mlp.gate_proj", "mlp.up_proj"), layer.gate_up.chunk(2), strict=True))
-        state |= {f"model.layers.{i}.{name}.weight": tensor for name, tensor in parts.items()}
-    model.load_state_dict(state, assign=True)
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
-    return model.eval()
+    return to_transformers(smollm2())
 
 
 def test_the_file_is_dequantised_bit_for_bit_and_q_and_k_put_in_order():
