@@ -30,9 +30,10 @@ def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> 
         if isinstance(tokens, str | bytes | bytearray | memoryview | Mapping | Set):
             raise TypeError(f"it is a {type(tokens).__name__}")
         listed = list(tokens.tolist() if hasattr(tokens, "tolist") else tokens)  # an array of NumPy or torch has it
-        if bool in set(map(type, listed)):
+        kinds = set(map(type, listed))
+        if bool in kinds:
             raise TypeError("it holds True or False")
-        ids = list(map(index, listed))
+        ids = listed if kinds == {int} else list(map(index, listed))
     except TypeError as error:
         raise ValueError(f"a prompt is text or a list of whole numbers; this is {shown(tokens)}: {error}") from None
     if not ids:

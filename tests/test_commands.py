@@ -81,6 +81,7 @@ def test_bench_measures_the_engine(capsys, tmp_path):
         (["experiment", "nothing"], "nothing"),
         (["bench", "latency", "--dummy-weights", "nothing"], "there are qwen3-0.6b"),
         (["bench", "accuracy"], "--text"),
+        (["bench", "profile", "--model", "packaged", "--device", "cpu", "--num-blocks", "9"], "the kernels of a GPU"),
     ],
 )
 def test_misuse_ends_with_one_line_and_status_2(arguments, message, capsys):

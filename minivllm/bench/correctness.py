@@ -19,6 +19,7 @@ BF16, FP16, FP32 = LIMITS
 DECODES = [(1, 1), (0, 1), (5, 1), (2048, 1), (640, 1), (333, 1)]  # (context, fed)
 MIXED = [(1, 1), (700, 1), (0, 1), (33, 33), (257, 100), (64, 1), (1000, 7), (2048, 1), (16, 1), (300, 129)]
 MANY = [(context % 900 + 1, 1) for context in range(0, 9000, 61)]
+HITS = [(700 + row, 150) for row in range(36)]  # enough for the high tiles of prefill
 SHAPES = {  # (query heads, key heads, head size, block size): dtypes
     (16, 8, 128, 16): (BF16, FP16, FP32), (16, 8, 128, 256): (BF16,), (9, 3, 64, 16): (BF16, FP16),
     (8, 8, 80, 33): (FP16,), (8, 1, 96, 64): (BF16,), (24, 3, 128, 4): (FP16,), (6, 2, 256, 32): (BF16,),
@@ -44,7 +45,7 @@ def attention() -> Iterator[str]:
     for number, ((q_heads, kv_heads, head_dim, block_size), dtypes) in enumerate(SHAPES.items()):
         for dtype in dtypes:
             errors = []
-            for rows in (DECODES, MIXED, MANY, [(1530, 30)], [(777, 777)])[: 5 if number < 2 else 2]:
+            for rows in (DECODES, MIXED, MANY, HITS, [(1530, 30)], [(777, 777)])[: 6 if number < 2 else 2]:
                 shape = (q_heads, kv_heads, head_dim, block_size, dtype)
                 norm, rotate = number % 3 != 1, number % 4 != 3
                 step = oracle.paged_step(rows, *shape, seed=number, norm=norm, rope=rotate, device="cuda")

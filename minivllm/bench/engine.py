@@ -105,26 +105,31 @@ def prefix(llm: LLM, *, cases: tuple[tuple[int, int, int], ...], repeats: int = 
 
 
 def profile(llm: LLM, batch: int, context: int, steps: int = 20) -> Iterator[Row]:
-    """Where a decode step's time goes: GPU time per kernel, and the time of a step that no kernel fills."""
-    params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=steps + 32)
+    """Where a decode step's time goes: GPU time per kernel, and what of a step no kernel fills: the host's time.
+
+    The step is timed before the profiler is switched on, which slows the host. Raises `ValueError` without a GPU.
+    """
+    if not llm.engine.runner.asynchronous:
+        raise ValueError("profile shows the kernels of a GPU, and this engine runs on the CPU; try latency")
+    params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=2 * steps + 32)
     for index in range(batch):
-        llm.engine.add([index % 1000 + 1] + [7] * (context - 1), params)
+        llm.engine.add([index % 1000 + 1] + [7] * (context - steps), params)
     while any(r.num_computed < r.prompt_len for r in llm.engine.scheduler.requests.values()):
         llm.engine.step()
     _overlapped_step(llm, 4)
+    ms = _overlapped_step(llm, steps)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        ms = _overlapped_step(llm, steps)
-    busy = 0.0
-    for event in sorted(seen.key_averages(), key=lambda e: -e.self_device_time_total)[:24]:
+        _overlapped_step(llm, steps)
+    for event in sorted(seen.key_averages(), key=lambda e: -e.self_device_time_total):
         per_step = event.self_device_time_total / steps / 1e3
-        busy += per_step
-        yield {
-            "what": "kernel",
-            "name": event.key[:60],
-            "ms per step": round(per_step, 4),
-            "calls": event.count // steps,
-        }
-    yield {"what": "step", "ms": round(ms, 3), "kernels ms": round(busy, 3), "gap ms": round(ms - busy, 3)}
+        if event.count >= steps and per_step >= 5e-5:
+            each = {"ms per step": round(per_step, 4), "calls": event.count // steps}
+            yield {"what": "kernel", "name": event.key[:60], **each}
+    busy, until = 0.0, 0.0  # kernels overlap where one may start before its predecessor has ended
+    on_gpu = (e.time_range for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA)
+    for begin, end in sorted((span.start, span.end) for span in on_gpu):
+        busy, until = busy + max(0.0, end - max(begin, until)) / steps / 1e3, max(end, until)
+    yield {"what": "step", "batch": batch, "ms": round(ms, 3), "gpu ms": round(busy, 3), "gap ms": round(ms - busy, 3)}
     for name in list(llm.engine.scheduler.requests):
         llm.engine.abort(name)
 

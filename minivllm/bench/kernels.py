@@ -128,7 +128,7 @@ def prefill_line(rows: int, cached: int, fed: int, block_size: int, fa3: float |
     pool, batch, qkv = cuda_step([(cached + fed, fed)] * rows, block_size, 2)
     both = timing.each(pool, lambda kv: ops.attention(qkv, kv, weight, weight, EPS, rope, batch))
     turned, out = noise(len(qkv), HEADS, HEAD_DIM), noise(len(qkv), Q_HEADS * HEAD_DIM)
-    plan = plan_prefill(batch, len(qkv), Q_HEADS, KV_HEADS, HEAD_DIM)
+    plan = plan_prefill(batch, len(qkv), Q_HEADS, pool[0])
     ours = timing.each(pool, lambda kv: paged_prefill(turned, kv, batch, plan, out))
     work = 4 * Q_HEADS * HEAD_DIM * rows * fed * (cached + (fed + 1) / 2)
     case = f"{rows} x ({cached} + {fed}), with store {both:.1f}"

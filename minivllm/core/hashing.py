@@ -20,12 +20,8 @@ def _packer(count: int) -> Callable[..., bytes]:
     return Struct(f"<{count}q").pack  # 64-bit little-endian, whatever the machine
 
 
-def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> bytes:
-    """128-bit digest of (parent digest, token ids, tagged extra keys); equal in every process and for every int type.
-
-    `parent` is ROOT for the first block. `extra` holds what else the K/V depends on or must be kept apart by, each
-    tagged: ("adapter", name), ("salt", secret). It enters the first block and reaches the others through the chain.
-    """
+@lru_cache(maxsize=1 << 15)  # prompts that begin alike: looking a digest up costs a third of computing it
+def _digest(parent: bytes, tokens: tuple[int, ...], extra: ExtraKeys) -> bytes:
     past = parent
     if not parent:
         for part in (text.encode("utf-8", "surrogatepass") for tagged in extra for text in tagged):
@@ -33,11 +29,32 @@ def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> b
     return blake2b(past + _packer(len(tokens))(*tokens), digest_size=16).digest()
 
 
+def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> bytes:
+    """128-bit digest of (parent digest, token ids, tagged extra keys); equal in every process and for every int type.
+
+    `parent` is ROOT for the first block. `extra` holds what else the K/V depends on or must be kept apart by, each
+    tagged: ("adapter", name), ("salt", secret). It enters the first block and reaches the others through the chain.
+    """
+    return _digest(parent, tuple(tokens), extra)
+
+
+def extend(
+    hashes: list[bytes], tokens: Sequence[int], count: int, block_size: int, extra: ExtraKeys, hasher: Hasher
+) -> None:
+    """Append to `hashes`, those of the first blocks of `tokens`, the following ones, until there are `count`.
+
+    Raises `ValueError` if the hasher returns anything but bytes.
+    """
+    parent = hashes[-1] if hashes else ROOT
+    for start in range(len(hashes) * block_size, count * block_size, block_size):
+        parent = hasher(parent, tokens[start : start + block_size], extra)
+        if not isinstance(parent, bytes):
+            raise ValueError(f"the hasher returned {parent!r}; allowed: bytes")
+        hashes.append(parent)
+
+
 def chain(tokens: Sequence[int], block_size: int, extra: ExtraKeys = (), hasher: Hasher = block_hash) -> list[bytes]:
     """The hash of every *full* block of `tokens`, first block first. The unfinished last block has no name yet."""
     hashes: list[bytes] = []
-    parent = ROOT
-    for end in range(block_size, len(tokens) + 1, block_size):
-        parent = hasher(parent, tokens[end - block_size : end], extra)
-        hashes.append(parent)
+    extend(hashes, tokens, len(tokens) // block_size, block_size, extra, hasher)
     return hashes

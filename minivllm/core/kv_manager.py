@@ -9,7 +9,7 @@ Admission is one transaction: match the prefix, count what is missing, and chang
 from minivllm.core.block_pool import BlockPool
 from minivllm.core.cache import Growth, Shortage
 from minivllm.core.eviction import Eviction
-from minivllm.core.hashing import ROOT, Hasher, block_hash
+from minivllm.core.hashing import Hasher, block_hash, extend
 from minivllm.core.prefix_index import Content, PrefixIndex
 from minivllm.events import Bus, Copy, Evict, Hit, Publish, Release, Take
 from minivllm.request import Request
@@ -156,12 +156,5 @@ class KVManager:
 
     def _hashes(self, request: Request, count: int) -> list[bytes]:
         """The first `count` chained hashes of a request, computed once and kept."""
-        hashes, size = request.hashes, self.block_size
-        while len(hashes) < count:
-            at = len(hashes) * size
-            parent = hashes[-1] if hashes else ROOT
-            digest = self.hasher(parent, request.tokens[at : at + size], request.extra_keys)
-            if not isinstance(digest, bytes):
-                raise ValueError(f"the hasher returned {digest!r}; allowed: bytes")
-            hashes.append(digest)
-        return hashes
+        extend(request.hashes, request.tokens, count, self.block_size, request.extra_keys, self.hasher)
+        return request.hashes

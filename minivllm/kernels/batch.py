@@ -31,7 +31,7 @@ class StepBatch:
     block_tables: Tensor  # [R, W] int32: logical block -> physical block
     max_query_len: int  # longest row; on a graph an upper bound
     max_context_len: int  # longest context; on a graph an upper bound
-    logit_rows: Tensor  # [S] int64: which of the T tokens want logits
+    logit_rows: Tensor | None  # [S] int64: which of the T tokens want logits; None: all
 
 
 @dataclass(frozen=True)

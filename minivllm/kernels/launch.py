@@ -22,14 +22,16 @@ INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
 
 
 def compute_dtype(dtype: torch.dtype) -> tl.dtype:
-    """The dtype in which a kernel multiplies matrices of `dtype`; sums are float32 in any case.
+    """The dtype in which a kernel multiplies matrices of `dtype`; sums are float32 in any case. An 8-bit float becomes a
+    float16, which holds all of them, in one instruction.
 
     The interpreter computes on numpy arrays, which know no bfloat16 (it multiplies the bit patterns), so there it is
     float32. Raises ValueError for a dtype the kernels do not take.
     """
     names = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+    names[torch.float8_e4m3fn] = tl.float16
     if dtype not in names:
-        raise ValueError(f"dtype {dtype}: the kernels take bfloat16, float16 or float32")
+        raise ValueError(f"dtype {dtype}: the kernels take bfloat16, float16 or float32, and K/V as float8_e4m3fn too")
     return tl.float32 if INTERPRETED else names[dtype]
 
 

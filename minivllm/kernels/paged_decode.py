@@ -19,9 +19,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from minivllm.kernels.batch import StepBatch
-from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
+from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2, programmatic_launch
 from minivllm.kernels.pieces import merge_pieces, store_piece
 from minivllm.kernels.store import as_stored, norm_and_rotate
 
@@ -121,16 +122,16 @@ def decode_kernel(
     items, count, counters, partial, log_sums, eps, scale, qkv_stride, table_stride,
     HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, GROUP: tl.constexpr,
     TIMES: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, NORM: tl.constexpr,
-    ROPE: tl.constexpr, DOT: tl.constexpr,
+    ROPE: tl.constexpr, DOT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One program: one work item, one key head. `scale` includes log2(e), so that exp2 gives the softmax."""
     head, item = tl.program_id(0), tl.program_id(1)
-    row, token = tl.load(items + item * 8), tl.load(items + item * 8 + 1).to(tl.int64)
-    position = tl.load(items + item * 8 + 2)
-    begin, end = tl.load(items + item * 8 + 3), tl.load(items + item * 8 + 4)
-    first, pieces = tl.load(items + item * 8 + 5), tl.load(items + item * 8 + 6)
-    if item >= tl.load(count):
-        return
+    used = item < tl.load(count)
+    record = items + item * 8
+    row, token = tl.load(record, mask=used, other=0), tl.load(record + 1, mask=used, other=0).to(tl.int64)
+    position = tl.load(record + 2, mask=used, other=0)
+    begin, end = tl.load(record + 3, mask=used, other=0), tl.load(record + 4, mask=used, other=0)
+    first, pieces = tl.load(record + 5, mask=used, other=0), tl.load(record + 6, mask=used, other=0)
     # Lanes past the end read the last valid token again and score -inf. The page index of the next tile is loaded one
     # iteration early: an index loaded where it is used would break the pipeline of the loads that depend on it.
     table = tables + row.to(tl.int64) * table_stride
@@ -144,22 +145,26 @@ def decode_kernel(
     angles = cos_sin + position.to(tl.int64) * D
     heads = qkv + token * qkv_stride
     inside = (g < group) & (d < D)
+    if PDL:
+        gdc_wait()  # for q, k and v; the plan and the pages were there before the kernel that makes them
+    if not used:
+        return
     q = norm_and_rotate(heads + (head * group + g) * D, q_norm, inside, angles, d, eps, D, NORM, ROPE)
-    q = q.to(qkv.dtype.element_ty).to(DOT)  # [GROUP, BLOCK_D]
-    new = heads + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # the new token's key
-    k = as_stored(norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE), k_pool)  # [1, BLOCK_D]
-    v = as_stored(tl.load(new + HKV * D + d, mask=d < D, other=0.0), v_pool)
-    newest = end == position  # the piece that ends where the new token begins takes it along
-    slot = tl.load(slots + token)
-    written = d < tl.where(newest & (slot >= 0), D, 0)
-    tl.store(k_pool + (slot * HKV + head) * D + d, k, mask=written)
-    tl.store(v_pool + (slot * HKV + head) * D + d, v, mask=written)
-
-    m = tl.where(newest, tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale, float("-inf"))
-    m = tl.reshape(repeat(m[:, None], TIMES), [GROUP * TIMES])  # [16 or more]: largest score
-    q = repeat(q, TIMES)
-    l = tl.where(newest, 1.0, 0.0) + tl.zeros([GROUP * TIMES], tl.float32)  # sum of exp2(score - m)
-    acc = tl.where(newest, v.to(tl.float32), 0.0) + tl.zeros([GROUP * TIMES, BLOCK_D], tl.float32)
+    q = repeat(q.to(qkv.dtype.element_ty).to(DOT), TIMES)  # [16 or more, BLOCK_D]
+    m = tl.full([GROUP * TIMES], float("-inf"), tl.float32)  # largest score
+    l = tl.zeros([GROUP * TIMES], tl.float32)  # sum of exp2(score - m)
+    acc = tl.zeros([GROUP * TIMES, BLOCK_D], tl.float32)
+    if end == position if SPLIT else True:  # the piece that ends where the new token begins takes it along
+        new = heads + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # its key
+        k = as_stored(norm_and_rotate(new, k_norm, d < D, angles, d, eps, D, NORM, ROPE), k_pool)  # [1, BLOCK_D]
+        v = as_stored(tl.load(new + HKV * D + d, mask=d < D, other=0.0), v_pool)
+        slot = tl.load(slots + token)
+        written = d < tl.where(slot >= 0, D, 0)
+        tl.store(k_pool + (slot * HKV + head) * D + d, k, mask=written)
+        tl.store(v_pool + (slot * HKV + head) * D + d, v, mask=written)
+        m = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale
+        l += 1.0
+        acc += v.to(tl.float32)
 
     for start in range(begin, end, TILE):
         offset = ((page.to(tl.int64) * PAGE + at % PAGE) * HKV + head) * D  # [TILE]
@@ -175,6 +180,8 @@ def decode_kernel(
         l = l * shrink + tl.sum(weights, axis=1)
         acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="tf32x3")
         m = highest
+    if PDL:
+        gdc_launch_dependents()
 
     i = tl.arange(0, GROUP * TIMES)[:, None]
     q_head = head * group + i // TIMES
@@ -201,9 +208,11 @@ def repeat(x, TIMES: tl.constexpr):
 
 def paged_decode(
     qkv: Tensor, kv_layer: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float, cos_sin: Tensor | None,
-    batch: StepBatch, plan: DecodePlan, out: Tensor,
+    batch: StepBatch, plan: DecodePlan, out: Tensor, planned_now: bool = True,
 ) -> None:  # fmt: skip
     """Store and attend for the rows of `batch` that feed one token; writes their part of `out: [T, Hq * D]`.
+
+    Unless `plan` was made just now, the kernel may start while the one before it still runs.
 
     `qkv: [T, (Hq + 2 * Hkv) * D]`; `kv_layer: [2, num_blocks, block_size, Hkv, D]`; `q_norm, k_norm: [D]`;
     `cos_sin: [max_position, D]` float32. Padding rows and rows that feed several tokens are not touched.
@@ -211,6 +220,7 @@ def paged_decode(
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
     group, split = next_power_of_2(q_heads // kv_heads), len(plan.log_sums) > 0
+    pdl = programmatic_launch()
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
         qkv, kv_layer[0], kv_layer[1], out, q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
@@ -219,5 +229,6 @@ def paged_decode(
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         GROUP=group, TIMES=max(1, 16 // group),
         SPLIT=split, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(qkv.dtype), num_warps=2 if split else 1, num_stages=3 if head_dim <= 128 else 2,
+        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_warps=2 if split else 1, num_stages=3 if head_dim <= 128 else 2,
+        launch_pdl=pdl and not planned_now,
     )  # fmt: skip

@@ -24,11 +24,14 @@ from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
 from minivllm.kernels.pieces import merge_pieces, store_piece
 
+HIGH = 128  # rows of a high tile: with twice the warps, and half the keys at a time
+
 
 class PrefillPlan(NamedTuple):
     """The shape of the launch, and scratch for the pieces of a context; made once per step."""
 
     block_m: int  # rows of a tile
+    keys: int  # per iteration
     tiles: int
     pieces: int  # of every context
     partial: Tensor  # [pieces, T, Hq, D] float32: outputs of the pieces (empty for one piece)
@@ -161,22 +164,34 @@ def merge_kernel(
         return
     e = tl.program_id(1) * BLOCK_E + tl.arange(0, BLOCK_E)
     at = token.to(tl.int64) * HQ
-    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D, 4)
+    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D, 16)
     tl.store(out + at * D + e, merged, mask=e < HQ * D)
 
 
-def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_heads: int, head_dim: int) -> PrefillPlan:
-    """Tile height and number of pieces from what the host knows: T, R and the longest row and context."""
-    device, group = batch.context_lens.device, q_heads // kv_heads
+def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_layer: Tensor) -> PrefillPlan:
+    """Tile height and number of pieces from what the host knows: T, R, the longest row and context, and the pages.
+
+    Tiles of 64 rows and 64 keys suit most. Small pages are looked up key by key, so with enough rows for it a tile is
+    twice as high, and a key serves twice as many.
+    """
+    device = batch.context_lens.device
+    block_size, kv_heads, head_dim = kv_layer.shape[2:]
+    group = q_heads // kv_heads
     longest = min(batch.max_query_len, tokens) * group
-    block_m = max(16, next_power_of_2(group), min(64 if head_dim <= 128 else 32, next_power_of_2(longest)))
+    keys = 64 if next_power_of_2(head_dim) * kv_layer.element_size() <= 512 else 32
+    highest = 64 if head_dim <= 128 else 32
+    cached, small_pages = batch.max_context_len > batch.max_query_len, block_size % keys > 0
+    programs = tokens * group // HIGH * kv_heads
+    if cached and small_pages and head_dim <= 128 and longest >= HIGH and programs >= 4 * multiprocessors():
+        highest, keys = HIGH, 32
+    block_m = max(16, next_power_of_2(group), min(highest, next_power_of_2(longest)))
     rows = len(batch.context_lens)
     tiles = tokens // (block_m // group) + rows
     live = triton.cdiv(tokens, block_m // group)  # tiles with work, at least
     pieces = max(1, min(2 * multiprocessors() // (live * kv_heads), triton.cdiv(batch.max_context_len, 128), 16))
     scratch = pieces * tokens * q_heads if pieces > 1 else 0
     partial = torch.empty(scratch, head_dim, dtype=torch.float32, device=device)
-    return PrefillPlan(block_m, tiles, pieces, partial, torch.empty(scratch, dtype=torch.float32, device=device))
+    return PrefillPlan(block_m, keys, tiles, pieces, partial, torch.empty(scratch, dtype=torch.float32, device=device))
 
 
 def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
@@ -193,9 +208,8 @@ def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: Pref
     rows, stride = len(batch.context_lens), tokens * q_heads
     block_d = next_power_of_2(head_dim)
     row_bytes = block_d * kv_layer.element_size()
-    tile = 64 if row_bytes <= 512 else 32  # keys per iteration
-    box = [tile, 1, block_d]
-    in_pages = block_size % tile == 0
+    box = [plan.keys, 1, block_d]
+    in_pages = block_size % plan.keys == 0
     cached = TensorDescriptor.from_tensor(kv_layer.view(-1, kv_heads, head_dim), box) if in_pages else kv_layer
     prefill_kernel[(kv_heads, plan.tiles, plan.pieces)](
         turned, TensorDescriptor.from_tensor(turned, box), cached, blocks * block_size, out,
@@ -204,8 +218,8 @@ def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: Pref
         head_dim**-0.5 * 1.4426950408889634, batch.block_tables.stride(0),
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=block_d, BLOCK_M=plan.block_m,
         BLOCK_R=next_power_of_2(rows), TOKENS=plan.block_m // (q_heads // kv_heads), PAGE=block_size,
-        TILE=tile, FROM="pages" if in_pages else "slots", DOT=compute_dtype(turned.dtype),
-        STAGES=3 if row_bytes <= 256 else 2, num_warps=4,
+        TILE=plan.keys, FROM="pages" if in_pages else "slots", DOT=compute_dtype(kv_layer.dtype),
+        STAGES=3 if row_bytes <= 256 else 2, num_warps=8 if plan.block_m == HIGH else 4,
     )  # fmt: skip
     if plan.pieces > 1:
         block_e = min(512, next_power_of_2(q_heads * head_dim))

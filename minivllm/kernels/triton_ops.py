@@ -55,28 +55,29 @@ class TritonOps:
         """Prefill for the rows that feed several tokens, decode for those that feed one."""
         kv_heads, head_dim = kv_layer.shape[-2:]
         q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
-        self._plan(batch, kv_layer, len(qkv), q_heads)
+        planned_now = self._plan(batch, kv_layer, len(qkv), q_heads)
         cos_sin = None if rope is None else rope.cos_sin
         out = torch.empty(len(qkv), q_heads * head_dim, dtype=qkv.dtype, device=qkv.device)
         if self._prefill is not None:
             turned = store(qkv, kv_layer, q_norm, k_norm, eps, cos_sin, batch.positions, batch.slots)
             paged_prefill(turned, kv_layer, batch, self._prefill, out)
         if self._decode is not None:
-            paged_decode(qkv, kv_layer, q_norm, k_norm, eps, cos_sin, batch, self._decode, out)
+            paged_decode(qkv, kv_layer, q_norm, k_norm, eps, cos_sin, batch, self._decode, out, planned_now)
         return out
 
-    def _plan(self, batch: StepBatch, kv_layer: Tensor, tokens: int, q_heads: int) -> None:
+    def _plan(self, batch: StepBatch, kv_layer: Tensor, tokens: int, q_heads: int) -> bool:
         """Plan a step when its first layer asks: a new batch, or the same batch back at the layer it began with."""
         layer = kv_layer.data_ptr()
         if batch is self._batch and layer != self._first_layer:
-            return
+            return False
         self._batch, self._first_layer = batch, layer
         kv_heads, head_dim = kv_layer.shape[-2:]
         rows = len(batch.context_lens)
         several = batch.max_query_len > 1
-        self._prefill = plan_prefill(batch, tokens, q_heads, kv_heads, head_dim) if several else None
+        self._prefill = plan_prefill(batch, tokens, q_heads, kv_layer) if several else None
         only_long_rows = several and rows == 1 and tokens > 1
         self._decode = None if only_long_rows else plan_decode(batch, q_heads, kv_heads, head_dim)
+        return True
 
     def sample(self, logits: Tensor, params: SamplingTensors) -> Tensor:
         """See `sample.sample`."""

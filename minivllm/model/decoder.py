@@ -26,7 +26,7 @@ class Decoder:
         """Feed `tokens: [T]` int64, fill their slots of `kv`, and return logits `[S, vocab]` in the weights' dtype.
 
         `kv: [layers, 2, num_blocks, block_size, kv_heads, head_dim]` in the weights' dtype is updated in
-        place. Only the S tokens named by `batch.logit_rows` get logits. Nothing here waits for the device.
+        place. Only the S tokens named by `batch.logit_rows` get logits (None: all T). Nothing here waits for the device.
         """
         ops, eps, weights = self.ops, self.spec.rms_norm_eps, self.weights
         residual = weights.embed[tokens]  # [T, hidden]
@@ -40,9 +40,7 @@ class Decoder:
             x = ops.linear(ops.linear_silu_mul(x, layer.gate_up), layer.down)  # [T, hidden]
             if index + 1 < len(weights.layers):
                 x, residual = ops.add_rms_norm(x, residual, weights.layers[index + 1].input_norm, eps)
-        x, residual = (
-            x[batch.logit_rows],
-            residual[batch.logit_rows],
-        )  # [S, hidden]: the only rows still of interest
+        if batch.logit_rows is not None:  # the only rows still of interest: [S, hidden]
+            x, residual = x[batch.logit_rows], residual[batch.logit_rows]
         x, _ = ops.add_rms_norm(x, residual, weights.final_norm, eps)
         return ops.linear(x, weights.lm_head)

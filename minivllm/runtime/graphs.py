@@ -76,7 +76,7 @@ class StepGraph:
             block_tables=torch.zeros(rows, state.tables.shape[1], dtype=torch.int32, device=device),
             max_query_len=1 if shape.decode else shape.tokens,
             max_context_len=state.max_len,
-            logit_rows=torch.arange(rows, device=device),
+            logit_rows=None if shape.decode else torch.arange(rows, device=device),
         )
 
         def step() -> None:
@@ -84,7 +84,7 @@ class StepGraph:
                 seats, starts, query_starts, state.tokens, state.lengths, state.tables, state.block_size,
                 batch.max_query_len, token_ids, batch.positions, batch.slots, context_lens, batch.block_tables,
             )  # fmt: skip
-            if not shape.decode:
+            if batch.logit_rows is not None:
                 batch.logit_rows.copy_(query_starts[1:] - 1)
             logits = decoder.forward(token_ids, batch, kv)
             params = SamplingTensors(

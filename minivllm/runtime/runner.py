@@ -149,8 +149,7 @@ class ModelRunner:
         tokens, batch = state.batch(plan.rows)
         wants_prompt = any(state.params[row.request_id].prompt_logprobs is not None for row in plan.rows)
         if wants_prompt:  # logits of every token instead of the last ones
-            every = torch.arange(len(tokens), device=self.device)
-            logits = self.decoder.forward(tokens, replace(batch, logit_rows=every), self.kv)
+            logits = self.decoder.forward(tokens, replace(batch, logit_rows=None), self.kv)
             self._report_prompt(ticket, tokens, logits)
             logits = logits[batch.logit_rows]
         else:

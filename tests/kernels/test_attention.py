@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minivllm.bench.oracle import PagedStep, attention, paged_step, relative_error
-from minivllm.kernels import paged_decode
+from minivllm.kernels import paged_decode, paged_prefill
 from minivllm.kernels.batch import RopeTable
 from minivllm.kernels.launch import INTERPRETED
 from minivllm.kernels.triton_ops import TritonOps
@@ -72,6 +72,15 @@ def test_norm_and_rotary_positions_are_optional(norm: bool, rope: bool) -> None:
 def test_one_long_request_is_cut_into_pieces() -> None:
     check([(700, 1)], 2, 1, 16, 16)
     check([(400, 3)], 2, 1, 16, 16)
+
+
+def test_many_rows_over_small_pages_take_high_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paged_prefill, "multiprocessors", lambda: 1)
+    rows = [(100, 40), (71, 24), (33, 33), (50, 1)]
+    step = paged_step(rows, 8, 1, 16, 16, torch.float32, device=DEVICE)
+    plan = paged_prefill.plan_prefill(step.batch, len(step.qkv), 8, step.kv_layer)
+    assert (plan.block_m, plan.keys) == (paged_prefill.HIGH, 32)
+    check(rows, 8, 1, 16, 16)
 
 
 @settings(max_examples=12, deadline=None)
