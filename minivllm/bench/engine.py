@@ -39,7 +39,7 @@ def throughput(llm: LLM, ceilings: roofline.Ceilings, *, requests: int, longest:
         seconds.append(time.perf_counter() - began)
         produced = sum(len(output.outputs[0].token_ids) for output in outputs)
     sizes = [(len(prompt), output) for prompt, output in work]
-    floor = roofline.floor(_spec(llm), sizes, ceilings, _itemsize(llm))
+    floor = roofline.floor(_spec(llm), sizes, ceilings, *_itemsizes(llm))
     median = statistics.median(seconds)
     yield {
         "what": "throughput", "requests": requests, "tokens in": sum(map(len, prompts)), "tokens out": produced,
@@ -52,7 +52,7 @@ def latency(
     llm: LLM, ceilings: roofline.Ceilings, *, batches: tuple[int, ...], context: int, steps: int
 ) -> Iterator[Row]:
     """Milliseconds of a decode step at several batch sizes, all requests at about `context` tokens."""
-    spec, size = _spec(llm), _itemsize(llm)
+    spec, (size, pool_size) = _spec(llm), _itemsizes(llm)
     for batch in batches:
         llm.engine.reset_prefix_cache()
         params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=steps + 16)
@@ -64,7 +64,7 @@ def latency(
             llm.engine.step()
         _synchronise(llm)
         overlapped = _overlapped_step(llm, steps)
-        limit = shapes.bytes_of_weights(spec, size) + batch * context * shapes.kv_bytes(spec, size)
+        limit = shapes.bytes_of_weights(spec, size) + batch * context * shapes.kv_bytes(spec, pool_size)
         yield {
             "what": "decode step", "batch": batch, "context": context, "ms": round(overlapped, 3),
             "limit ms": round(1e3 * limit / ceilings.read, 3), "tok/s": round(1e3 * batch / overlapped),
@@ -167,6 +167,7 @@ def _spec(llm: LLM) -> Any:
     return llm.engine.model.spec
 
 
-def _itemsize(llm: LLM) -> int:
+def _itemsizes(llm: LLM) -> tuple[int, int]:
+    """Bytes of a weight, and of a number in the pool."""
     assert llm.engine.model is not None
-    return llm.engine.model.weights.embed.element_size()
+    return llm.engine.model.weights.embed.element_size(), llm.engine.runner.dtype.itemsize  # type: ignore[attr-defined]

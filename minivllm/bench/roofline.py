@@ -33,14 +33,17 @@ def measure(device: str, dtype: torch.dtype) -> Ceilings:
     return Ceilings(many.nbytes / _median(lambda: many.sum(), gpu), 2 * size**3 / matmul)
 
 
-def floor(spec: ModelSpec, work: Sequence[tuple[int, int]], ceilings: Ceilings, dtype_bytes: int = 2) -> float:
+def floor(
+    spec: ModelSpec, work: Sequence[tuple[int, int]], ceilings: Ceilings, dtype_bytes: int = 2, pool_bytes: int = 2
+) -> float:
     """The least seconds for requests of `(prompt, output)` tokens that all run at once: bytes over bandwidth plus FLOPs over rate.
 
     A decode step reads all weights once and the K/V of every live context; a prompt costs its matrices and its attention.
+    `dtype_bytes`: of a weight, `pool_bytes`: of a number in the K/V pool.
     """
     steps = max(output for _, output in work) - 1
     contexts = sum(prompt + i for prompt, output in work for i in range(1, output))
-    read = steps * shapes.bytes_of_weights(spec, dtype_bytes) + contexts * shapes.kv_bytes(spec, dtype_bytes)
+    read = steps * shapes.bytes_of_weights(spec, dtype_bytes) + contexts * shapes.kv_bytes(spec, pool_bytes)
     attention = sum(4 * spec.num_layers * spec.num_heads * spec.head_dim * prompt**2 // 2 for prompt, _ in work)
     flops = sum(prompt for prompt, _ in work) * shapes.flops_per_token(spec) + attention
     return read / ceilings.read + flops / ceilings.matmul

@@ -46,8 +46,9 @@ def extend(
     Raises `ValueError` if the hasher returns anything but bytes.
     """
     parent = hashes[-1] if hashes else ROOT
-    for start in range(len(hashes) * block_size, count * block_size, block_size):
-        parent = hasher(parent, tokens[start : start + block_size], extra)
+    fresh = tuple(tokens[len(hashes) * block_size : count * block_size])
+    for start in range(0, len(fresh), block_size):
+        parent = hasher(parent, fresh[start : start + block_size], extra)
         if not isinstance(parent, bytes):
             raise ValueError(f"the hasher returned {parent!r}; allowed: bytes")
         hashes.append(parent)

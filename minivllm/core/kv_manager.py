@@ -122,10 +122,11 @@ class KVManager:
 
     def close(self, request: Request) -> None:
         """Release a request's blocks, tail first, so that tails are evicted before the heads others may share."""
+        release, published, active = self.pool.release, self.index.hash_of, self.bus.active
         for block in reversed(request.table):
-            keep = block in self.index.hash_of
-            self.pool.release(block, keep)
-            if self.bus.active:
+            keep = block in published
+            release(block, keep)
+            if active:
                 self.bus.emit(Release(request.id, block, self.pool.ref[block], keep))
         request.table = []
         request.cow = False

@@ -164,7 +164,7 @@ def merge_kernel(
         return
     e = tl.program_id(1) * BLOCK_E + tl.arange(0, BLOCK_E)
     at = token.to(tl.int64) * HQ
-    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D, 16)
+    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D, 4)
     tl.store(out + at * D + e, merged, mask=e < HQ * D)
 
 

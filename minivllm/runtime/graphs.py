@@ -65,7 +65,7 @@ class StepGraph:
         self._packed = torch.zeros(10 * rows + 1, dtype=torch.int32, device=device)  # one buffer, one copy per change
         seats, starts, samplers, top_k, floats, seeds, query_starts = _split(self._packed, rows)
         temperature, top_p, min_p = floats.view(torch.float32).view(3, rows)
-        self._sampled = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._sampled = sampled = torch.zeros(rows, dtype=torch.int64, device=device)
         token_ids = torch.zeros(shape.tokens, dtype=torch.int64, device=device)
         context_lens = torch.zeros(rows, dtype=torch.int32, device=device)
         batch = StepBatch(
@@ -79,7 +79,9 @@ class StepGraph:
             logit_rows=None if shape.decode else torch.arange(rows, device=device),
         )
 
-        def step() -> None:
+        def step() -> (
+            None
+        ):  # knows nothing of self: a cycle would keep the pool alive until the next garbage collection
             step_inputs(
                 seats, starts, query_starts, state.tokens, state.lengths, state.tables, state.block_size,
                 batch.max_query_len, token_ids, batch.positions, batch.slots, context_lens, batch.block_tables,
@@ -91,8 +93,8 @@ class StepGraph:
                 temperature, top_k, top_p, min_p, seeds.view(torch.int64), context_lens.long(), all_greedy=False,
                 plain=shape.plain, vocab_size=vocab_size,
             )  # fmt: skip
-            self._sampled.copy_(decoder.ops.sample(logits, params))
-            append_tokens(self._sampled, samplers, state.tokens, state.lengths)
+            sampled.copy_(decoder.ops.sample(logits, params))
+            append_tokens(sampled, samplers, state.tokens, state.lengths)
 
         self.load((), -1)
         self._step = step  # keeps the buffers alive whose addresses the graph has recorded

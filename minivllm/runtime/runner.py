@@ -1,6 +1,5 @@
 """Carries plans out with a real model: update the request state, run the decoder, sample, append; on CPU and GPU alike."""
 
-import gc
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.ops import Ops, get_ops
 from minivllm.model.decoder import Decoder
 from minivllm.model.weights import LoadedModel
-from minivllm.runtime import kv_store
+from minivllm.runtime import collector, kv_store
 from minivllm.runtime.logits import logprob, reshape
 from minivllm.runtime.state import RequestState, is_plain
 from minivllm.runtime.ticket import StepResult, TokenLogprob
@@ -53,6 +52,8 @@ class ModelRunner:
         self.config, self.budget = config, self._budget(config)
         self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self.budget)
         self.resize(self.num_blocks, config.block_size)
+        if self.captures:
+            collector.calm()
 
     @torch.no_grad()
     def resize(self, num_blocks: int, block_size: int) -> None:
@@ -73,7 +74,6 @@ class ModelRunner:
 
             parts = (self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
             self.graphs = Graphs(*parts, cuda_capture())
-            gc.freeze()  # nothing made so far is garbage: the collector need not look at it between two steps
 
     @torch.no_grad()
     def _budget(self, config: EngineConfig) -> int:
@@ -140,6 +140,8 @@ class ModelRunner:
         """Let go of pool, state and weights, so that their memory returns even while the engine object lives."""
         for name in ("graphs", "kv", "state", "decoder"):
             self.__dict__.pop(name, None)
+        if self.captures:
+            collector.restore()
         if self.asynchronous:
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()

@@ -1,7 +1,7 @@
 """On a GPU: graphs, overlap and prefix hits change the speed, never the text; and memory comes back."""
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -86,6 +86,42 @@ def test_the_fast_path_gives_the_eager_text_up_to_near_ties(eager, options):
             all(o.num_cached_tokens > 0 for o in found if len(o.prompt_token_ids) > llm.engine.config.block_size)
             or options
         )
+
+
+def logprobs(model, **options) -> torch.Tensor:
+    """The log-probability of every token of a fixed prompt, in chunks, so that most of them read the pool."""
+    with LLM(model, num_blocks=64, max_model_len=512, max_num_batched_tokens=70, **options) as llm:
+        rng = random.Random(1)
+        ids = [rng.randrange(1000) for _ in range(300)]
+        params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+        (output,) = llm.generate([ids], params, use_tqdm=False)
+        return torch.tensor([entry.logprob for entry in output.prompt_logprobs[1:]])
+
+
+def everywhere(weights, change):
+    """The same weights with `change` applied to every tensor."""
+    if isinstance(weights, torch.Tensor):
+        return change(weights)
+    if isinstance(weights, tuple):
+        return tuple(everywhere(part, change) for part in weights)
+    if weights is None:
+        return None
+    return replace(weights, **{f.name: everywhere(getattr(weights, f.name), change) for f in fields(weights)})
+
+
+def test_the_random_qwen3_shape_computes_what_float32_on_the_cpu_does():
+    model = dummy_model("qwen3-0.6b", "cpu", torch.bfloat16, layers=4)
+    exact = logprobs(
+        replace(model, weights=everywhere(model.weights, torch.Tensor.float)), device="cpu", dtype="float32"
+    )
+    found = logprobs(replace(model, weights=everywhere(model.weights, torch.Tensor.cuda)), device="cuda")
+    assert (found - exact).square().mean().sqrt() < 0.05, (found - exact).abs().max()
+
+
+def test_smollm2_computes_what_float32_on_the_cpu_does():
+    exact = logprobs("packaged", device="cpu", dtype="float32")
+    found = logprobs("packaged", device="cuda", dtype="bfloat16")
+    assert (found - exact).square().mean().sqrt() < 0.1, (found - exact).abs().max()
 
 
 def test_sampling_does_not_depend_on_the_neighbours():

@@ -1,6 +1,8 @@
 """Whole steps with fixed shapes: which sizes get a graph, and that a padded step does exactly what an eager one does."""
 
 import dataclasses
+import gc
+import weakref
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from minivllm import LLM, SamplingParams
 from minivllm.bench.shapes import SHAPES
 from minivllm.model.spec import ModelSpec
 from minivllm.model.weights import LoadedModel, random_weights
-from minivllm.runtime import graphs
+from minivllm.runtime import collector, graphs
 from minivllm.runtime.graphs import bucket, decode_sizes
 
 ON_GPU = torch.cuda.is_available()
@@ -77,3 +79,27 @@ def test_padded_steps_give_the_text_of_eager_ones_and_write_nowhere_else(model, 
         taken = {event.block for events in recorder.ticks for event in events if event.kind == "take"}
         others = [block for block in range(40) if block not in taken]
         assert taken and others and runner.kv[:, :, others].isnan().all()
+
+
+def test_graphs_keep_no_pool_alive(model):
+    """A reference cycle would: the pool stays until the garbage collector comes by, and a frozen one never does."""
+    with make(model, "triton" if ON_GPU else "interpreter") as llm:
+        runner = llm.engine.runner
+        held = graphs.Graphs(runner.decoder, runner.kv, runner.state, runner.vocab_size, 1, lambda step: step)
+        pool = weakref.ref(runner.kv)
+    gc.disable()
+    try:
+        del held
+        assert pool() is None
+    finally:
+        gc.enable()
+
+
+def test_the_collector_is_calm_until_the_last_engine_is_closed():
+    before = gc.get_threshold()
+    collector.calm()
+    collector.calm()
+    collector.restore()
+    assert gc.get_threshold()[0] == collector.RARE and gc.get_freeze_count()
+    collector.restore()
+    assert gc.get_threshold() == before and not gc.get_freeze_count()
