@@ -91,6 +91,12 @@ def test_misuse_ends_with_one_line_and_status_2(arguments, message, capsys):
     assert lines[-1].startswith(f"minivllm {arguments[0]}:")
 
 
+def test_kernels_are_not_measured_without_a_gpu(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["bench", "kernels"]) == 2
+    assert "on a CUDA GPU" in capsys.readouterr().err
+
+
 def test_the_comparison_with_transformers_is_between_equals():
     """The rate counts only if both write the same text from the same weights."""
     import torch

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minivllm.bench import correctness, timing
+from minivllm.bench.where import where
 from minivllm.kernels.activation import silu_mul
 from minivllm.kernels.batch import RopeTable, SamplingTensors, StepBatch
 from minivllm.kernels.paged_prefill import paged_prefill, plan_prefill
@@ -229,34 +230,49 @@ def step() -> Iterator[Line]:
 SECTIONS: dict[str, Callable[[], Iterator[Line]]] = {
     "decode": decode, "prefill": prefill, "linear": products, "small": small, "step": step,
 }  # fmt: skip
+ALL = ("check", *SECTIONS)
+
+
+def report(sections: Sequence[str]) -> list[dict[str, object]]:
+    """Run `sections` ("check" first) and print every line as it comes; a check that failed ends with "WRONG".
+
+    Raises `ValueError` for a section that is none, and without a GPU.
+    """
+    if unknown := set(sections) - set(ALL):
+        raise ValueError(f"no section {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
+    if not torch.cuda.is_available():
+        raise ValueError("the kernels are measured on a CUDA GPU, and torch sees none")
+    torch.manual_seed(0)
+    rows: list[dict[str, object]] = []
+    for check in correctness.checks() if "check" in sections else ():
+        print(check, flush=True)
+        rows.append({"check": check})
+    for name, section in SECTIONS.items():
+        for line in section() if name in sections else ():
+            print(line, flush=True)
+            rows.append(asdict(line))
+    return rows
+
+
+def wrong(rows: Sequence[dict[str, object]]) -> int:
+    """How many of the checks among `rows` failed."""
+    return sum("check" in row and not str(row["check"]).endswith("ok") for row in rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 1 if any kernel is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="check," + ",".join(SECTIONS), help="comma-separated sections")
+    parser.add_argument("--only", default=",".join(ALL), help="comma-separated sections")
     parser.add_argument("--json", type=Path, help="write all lines there")
     args = parser.parse_args(argv)
-    chosen = args.only.split(",")
-    if unknown := set(chosen) - {"check", *SECTIONS}:
-        parser.error(f"no section {', '.join(sorted(unknown))}: choose among check, {', '.join(SECTIONS)}")
-    if not torch.cuda.is_available():
-        parser.error("needs a CUDA GPU")
-    torch.manual_seed(0)
-    report: list[dict[str, object]] = []
-    wrong = 0
-    for check in correctness.checks() if "check" in chosen else ():
-        print(check, flush=True)
-        report.append({"check": check})
-        wrong += not check.endswith("ok")
-    for name, section in SECTIONS.items():
-        for line in section() if name in chosen else ():
-            print(line, flush=True)
-            report.append(asdict(line))
+    try:
+        rows = report(args.only.split(","))
+    except ValueError as error:
+        parser.error(str(error))
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-    print(f"{wrong} checks failed" if wrong else "no check failed")
-    return min(wrong, 1)
+        args.json.write_text(json.dumps({"where": where(), "rows": rows}, indent=1))
+    print(f"{wrong(rows) or 'no'} checks failed")
+    return int(wrong(rows) > 0)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import platform
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -45,13 +43,17 @@ def run(options: argparse.Namespace) -> int:
         rows += _engine(options)
     if "accuracy" in options.what:
         rows += _accuracy(options)
+    failed = 0
     if "kernels" in options.what:
         from minivllm.bench import kernels
 
-        kernels.main(["--json", options.json + ".kernels"] if options.json else [])
+        rows += kernels.report(kernels.ALL)
+        failed = kernels.wrong(rows)
     if options.json:
-        Path(options.json).write_text(json.dumps({"where": _where(), "rows": rows}, indent=1))
-    return 0
+        from minivllm.bench.where import where
+
+        Path(options.json).write_text(json.dumps({"where": where(), "rows": rows}, indent=1))
+    return int(failed > 0)
 
 
 def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -128,14 +130,3 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _line(row: dict[str, Any]) -> str:
     return "  ".join(f"{name} {value}" if name != "what" else f"{value}:" for name, value in row.items())
-
-
-def _where() -> dict[str, Any]:
-    import torch
-    import triton
-
-    card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.processor() or platform.machine()
-    return {
-        "card": card, "torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"), "command": "python -m minivllm " + " ".join(sys.argv[1:]),
-    }  # fmt: skip
