@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
             option.nbval_sanitize_with = str(ROOT / "tests" / "nbval_sanitize.cfg")
         if option.nbval_cell_timeout == NBVAL_DEFAULT_TIMEOUT_S:
             option.nbval_cell_timeout = CELL_TIMEOUT_S
+        _start_kernels_twice_if_need_be()
+
+
+def _start_kernels_twice_if_need_be() -> None:
+    """Kernels that start side by side pick free ports and bind them a moment later. Now and then a port is taken by then,
+    and the kernel dies before it says a word."""
+    from nbval import kernel
+
+    once = kernel.start_new_kernel
+
+    def start(*args: Any, **options: Any) -> Any:
+        try:
+            return once(*args, **options)
+        except RuntimeError:
+            return once(*args, **options)
+
+    kernel.start_new_kernel = start
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
