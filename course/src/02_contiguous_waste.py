@@ -111,7 +111,7 @@ requests = list(zip(prompts, answers, strict=True))
 strip = MemoryStrip(requests, slots=560, longest=128)
 for name, key in (("Max", "02.max"), ("Paged", "02.paged")):
     if key in load()["predictions"]:
-        strip.predict(name, load()["predictions"][key])
+        strip.predict(name, load()["predictions"][key], tick=26)
 strip.step(26)
 strip.show()
 

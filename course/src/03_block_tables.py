@@ -154,8 +154,8 @@ for line in inspect.getsource(type(state).batch).splitlines():
 # %% [markdown]
 # ## Change `block_size`, live
 #
-# Now the engine above, in the middle of its two requests. In the view, click `8` beside *block_size*, then step.
-# Or from Python:
+# Now the engine above, in the middle of its two requests. (If you stepped on until both were done, run the cell that
+# made it again, and the cells from there.) In the view, click `8` beside *block_size*, then step. Or from Python:
 
 # %%
 view.set_block_size(8)

@@ -140,9 +140,14 @@ def in_short(error: BaseException) -> str:
 
 
 def _line_of(error: BaseException, answer: Any) -> str:
-    """Where in the student's own function it happened: " (line 3: return table[pos])", or nothing."""
-    code = getattr(answer, "__code__", None)
+    """Where in the student's own function it happened: " (line 3: return table[pos])", or nothing.
+
+    A kernel is run as a copy of its source in another file, where line numbers say nothing to its author.
+    """
+    code = getattr(getattr(answer, "fn", answer), "__code__", None)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if code is not None and frame.filename == code.co_filename and frame.lineno is not None:
             return f" (line {frame.lineno - code.co_firstlineno + 1}: {frame.line})"
+        if code is not None and hasattr(answer, "fn") and frame.name == code.co_name:
+            return f" (in the line: {frame.line})"
     return ""

@@ -13,6 +13,7 @@ from minivllm.core.audit import leaks
 from minivllm.engine import Engine
 from minivllm.lab.misses import Miss, explain_miss
 from minivllm.metrics import Metrics
+from minivllm.narrate import count
 from minivllm.recorder import Recorder
 
 __all__ = [
@@ -95,7 +96,9 @@ def whole_prompt_hits(recording: Recorder) -> list[str]:
 def ping_pong(metrics: Metrics, most: float = 0.25) -> list[str]:
     """More than `most` of the computed tokens lost: requests push one another out and recompute what they had."""
     share = metrics.lost_tokens / max(1, metrics.computed_tokens)
-    return [f"{metrics.preemptions} preemptions lost {share:.0%} of the computed tokens"] if share > most else []
+    return (
+        [f"{count(metrics.preemptions, 'preemption')} lost {share:.0%} of the computed tokens"] if share > most else []
+    )
 
 
 def overtaken(recording: Recorder, most: int = 40) -> list[str]:

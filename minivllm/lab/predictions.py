@@ -15,6 +15,8 @@ import ipywidgets as widgets
 from minivllm.lab import record
 
 Answer = float | str
+ONE = {"ticks": "tick", "positions": "position", "requests": "request", "bytes": "byte"}
+"""Units of which there can be a single one."""
 
 
 class Prediction(widgets.VBox):
@@ -136,12 +138,15 @@ def show(value: Answer, unit: str = "") -> str:
         text = f"{value:,.0f}"
     else:
         text = f"{value:.3g}"
+    if text == "1" and unit in ONE:
+        unit = ONE[unit]
     return f"{text} {unit}".rstrip()
 
 
 def number(value: Answer, unit: str = "") -> float:
     """The number in what somebody typed: 60, "60 %", "1,024", "1e9". Raises ValueError otherwise."""
-    text = str(value).strip().removesuffix(unit).removesuffix("%").strip()
+    typed = str(value).strip()
+    text = typed.removesuffix(unit).removesuffix("%").strip()
     text = re.sub(r"(?<=\d)[, _](?=\d{3}(\D|$))", "", text)  # thousands; "1,5" stays and is refused
     try:
         found = float(text)
@@ -149,6 +154,8 @@ def number(value: Answer, unit: str = "") -> float:
         found = math.nan
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is not a number; type one such as 60, 0.5 or 1,024")
+    if unit == "%" and 0 < abs(found) < 1 and isinstance(value, str) and not typed.endswith("%"):
+        raise ValueError(f"{typed} could be {found:g} % or {100 * found:g} %; type it with its sign")
     return found
 
 

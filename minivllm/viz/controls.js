@@ -3,7 +3,6 @@ import { fill, glyph, h, number } from "./dom.js";
 
 const SIZES = [1, 2, 4, 8, 16], POLICIES = { fcfs: "first come", priority: "priority", "longest-prefix": "longest prefix", "shortest-prompt": "shortest prompt" };
 export const SPEEDS = [[1800, "½×"], [900, "1×"], [225, "4×"]];
-const PLAY_KEYS = [["← →", "step back, step"], ["Home End", "first tick, live edge"], ["Space", "play or pause"]];
 export const ENGINE_KEYS = [["h e p", "next hit, eviction, preemption (Shift: previous)"],
   ["g", "into the pool; there the arrows move by block, [ and ] step, Enter pins, Esc leaves"], ["b", "block_size"], ["a", "add a request"], ["?", "this list"]];
 export const ENGINE_JUMPS = [["hit", "hit", false], ["evict", "eviction", true], ["preempt", "preemption", true]];
@@ -47,12 +46,13 @@ export function createEdits(ctx) {
 // jumps: [event kind, word, whether it is a loss]; extra: controls of one widget only
 export function createPlayback(ctx, jumps, keys = [], extra = null) {
   const icon = (kind, name, act) => h("button", { class: "icon", "aria-label": name, title: name, onclick: act }, glyph(kind));
-  const home = icon("home", "first tick", () => ctx.go(ctx.trace.low)), back = icon("back", "back", () => ctx.back()), step = icon("step", "step", () => ctx.step()), end = icon("end", "live edge", () => ctx.go(ctx.trace.edge));
+  const [first, last] = ctx.ends, playKeys = [["← →", "step back, step"], ["Home End", `${first}, ${last}`], ["Space", "play or pause"]];
+  const home = icon("home", first, () => ctx.go(ctx.trace.low)), back = icon("back", "back", () => ctx.back()), step = icon("step", "step", () => ctx.step()), end = icon("end", last, () => ctx.go(ctx.trace.edge));
   const play = h("button", { class: "on go", onclick: () => ctx.togglePlay() });
   const speed = h("span", { class: "seg", role: "radiogroup", "aria-label": "speed" }, SPEEDS.map(([ms, words]) => h("button", { role: "radio", "data-ms": ms, onclick: () => ctx.setSpeed(ms) }, words)));
   const next = ([kind, words, loss]) => h("button", { "data-next": kind, onclick: (e) => ctx.jump(kind, e.shiftKey ? -1 : 1) }, h("span", { class: loss ? "loss" : "" }, glyph(kind === "refuse" ? "evict" : kind)), words);
   const help = h("button", { class: "keys", "aria-expanded": "false", "aria-label": "all keys", onclick: () => toggle() }, h("kbd", null, "?"), " all keys");
-  const list = h("dl", { class: "keylist", hidden: true }, [...PLAY_KEYS, ...keys].map(([names, words]) => [h("dt", null, names.split(" ").map((k) => [h("kbd", null, k), " "])), h("dd", null, words)]));
+  const list = h("dl", { class: "keylist", hidden: true }, [...playKeys, ...keys].map(([names, words]) => [h("dt", null, names.split(" ").map((k) => [h("kbd", null, k), " "])), h("dd", null, words)]));
   const toggle = () => { list.hidden = !list.hidden; help.setAttribute("aria-expanded", String(!list.hidden)); };
   const hint = h("span", { class: "small mid hint", role: "status" });
   const bar = h("div", { class: "play", role: "toolbar", "aria-label": "Playback" }, home, back, play, step, end, speed, h("span", { class: "lab next" }, "next"), jumps.map(next), extra, hint, h("span", { class: "sp" }),

@@ -12,6 +12,8 @@ const STEP_KEYS = [["m", "next new maximum (Shift: previous)"], ["l", "by line o
 const stepsOf = (model) => ({ low: 0, offset: 0, get edge() { return model.get("story").runs[model.get("fault")].steps.length - 1; } });
 
 class Stepper extends Player {
+  get ends() { return ["first step", "last step"]; }
+
   constructor(model, root) {
     super(model, root, stepsOf(model));
     this.story = model.get("story");

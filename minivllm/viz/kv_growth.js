@@ -12,6 +12,8 @@ function drawing(panel) {
 }
 
 class Growth extends Player {
+  get ends() { return ["first token", "last token"]; }
+
   constructor(model, root) {
     super(model, root, { low: 0, offset: 0, edge: model.get("say").length - 1 });
     this.headline = h("div", { class: "t" }); this.say = h("output", { class: "say", "aria-live": "polite" });

@@ -135,11 +135,11 @@ class Strips extends Player {
     const values = KINDS.map((k) => row.totals[k]), whole = values.reduce((a, b) => a + b, 0) || 1, pc = percents(values), guess = this.model.get("predictions")[name];
     let x = 0;
     const parts = KINDS.map((kind, i) => { const w = (values[i] / whole) * width, piece = this.box(x, 10, w, 12, kind); x += w; return piece; });
-    if (guess !== undefined) { const g = (width * guess) / 100; parts.push(s("path", { d: `M${g - 5.5} 2H${g + 5.5}L${g} 9.5Z`, class: "guess" })); }
+    if (guess) { const g = (width * guess.percent) / 100; parts.push(s("path", { d: `M${g - 5.5} 2H${g + 5.5}L${g} 9.5Z`, class: "guess" })); }
     const bits = Object.entries(BITS).filter(([kind]) => row.totals[kind]).map(([kind, word]) => `${pc[KINDS.indexOf(kind)]} % ${word}`).join(", ");
     return h("div", { class: "sums" }, h("div", { class: "big" }, h("b", null, `${row.running.length} running`), ", ", h("b", null, `${pc[0]} %`), " used"),
       s("svg", { width, height: 23, "aria-hidden": "true" }, parts), h("div", { class: "small mid" }, bits || "empty"),
-      guess !== undefined && this.at > 0 && h("div", { class: "small dim" }, `you said ${guess} %, off by ${Math.round(Math.abs(guess - pc[0]))}`));
+      guess && this.at > 0 && [null, this.at].includes(guess.tick) && h("div", { class: "small dim" }, `you said ${guess.percent} %, off by ${Math.round(Math.abs(guess.percent - pc[0]))}`));
   }
 
   render() {

@@ -79,11 +79,14 @@ class MemoryStrip(Playable):
         row = self.frames[self.tick]["rows"][NAMES.index(name)]
         return dict(zip(KINDS, percents(row["totals"].values()), strict=True))
 
-    def predict(self, name: str, percent: float) -> None:
-        """Show a prediction of the used share beside the result. Raises `ValueError` for a name there is not."""
+    def predict(self, name: str, percent: float, tick: int | None = None) -> None:
+        """Mark a prediction of the used share, and say beside it at `tick` (None: at every one) by how much it missed.
+
+        Raises `ValueError` for a name there is not.
+        """
         if name not in NAMES:
             raise ValueError(f"no strip is called {name!r}; there are {', '.join(NAMES)}")
-        self.predictions = self.predictions | {name: percent}
+        self.predictions = self.predictions | {name: {"percent": percent, "tick": tick}}
 
     # -- what it does --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ export function nowOf(trace, i, state) {
   const before = i > 0 ? trace.at(i - 1) : null;
   const events = trace.events(i);
   // an in-place change of the pool voids what was told about blocks before it
-  const from = events.findLastIndex((e) => e.kind === "engine" && e.changed.length) + 1;
+  const from = events.findLastIndex((e) => e.kind === "engine" && e.rebuilt && e.changed.length) + 1;
   for (const e of events.slice(from)) {
     if (e.kind === "evict") now.evicted.set(e.block, { hash: e.hash, home: before ? before.writer[e.block] : null });
     else if (e.kind === "take") now.taken.add(e.block);

@@ -10,6 +10,9 @@ export class Player {
     this.notice = h("div", { class: "notice", role: "status", hidden: true });
   }
 
+  // what Home and End lead to, in words
+  get ends() { return ["first tick", "live edge"]; }
+
   recorded(tick) { return Math.max(this.trace.low, Math.min(this.trace.edge, tick - this.trace.offset)); }
 
   // at most one drawing per frame, however much has changed

@@ -128,9 +128,14 @@ def test_chapter_05_the_scheduler_steps_back_and_takes_edits(open_chapter):
     head(lab, ".sv", r"Tick 5\s*of")
     agrees(lab, ".sv", "view.sentence")
     edge = int(lab.python("print(view.edge)"))
+    press(lab, ".sv", "End")
+    spent = lab.page.locator(".sv .budget h2").first
+    used = re.search(r"(\d+) of", spent.text_content())[1]
+    assert used != "0"
     lab.page.locator(
         ".sv [role=radiogroup][aria-label='token budget'] button", has_text=re.compile("^8$")
     ).first.click()
+    lab.page.locator(".sv .budget h2", has_text=f"{used} of 8 tokens used").first.wait_for()  # what ran has run
     press(lab, ".sv", "a")
     lab.page.locator(".sv form input").first.fill("20")
     lab.page.keyboard.press("Enter")

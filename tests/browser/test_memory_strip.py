@@ -4,7 +4,7 @@ MAKE = """
 from minivllm.viz import MemoryStrip
 asked = [(40, 20), (30, 60), (50, 14), (16, 16), (24, 40), (55, 50), (20, 30), (33, 33)] * 3
 strip = MemoryStrip(asked)
-strip.predict("Max", 60)
+strip.predict("Max", 60, tick=3)
 strip.show()
 """
 
@@ -25,8 +25,11 @@ def test_the_strips_step_jump_and_begin_again(open_cells):
         settle(lab, tick)
     assert lab.page.locator(".ms .row").count() == 4
     assert lab.page.locator(".ms svg .why").count() == 3
+    said = lab.page.locator(".ms .sums", has_text="you said 60 %, off by")
+    assert said.count() == 1
     lab.page.get_by_role("button", name="back", exact=True).click()
     settle(lab, 2)
+    assert said.count() == 0  # the prediction was about tick 3
     assert lab.python("print(strip.tick, strip.edge)") == "2 3"
     lab.page.get_by_role("radio", name="256").click()
     lab.page.locator(".ms .rule", has_text="256 slots for everyone").wait_for()

@@ -72,6 +72,17 @@ def test_numbers_are_read_as_people_type_them(typed, value):
     assert number(typed) == value
 
 
+def test_a_fraction_of_a_percent_is_meant_or_mistyped():
+    assert number("0.9 %", "%") == 0.9
+    assert number(0.9, "%") == 0.9
+    with pytest.raises(ValueError, match=r"0\.9 could be 0\.9 % or 90 %; type it with its sign"):
+        number("0.9", "%")
+
+
+def test_a_single_one_is_not_many():
+    assert verdict(4, 5, "ticks") == "you said 4 ticks; it is 5 ticks: off by 1 tick"
+
+
 def test_a_unit_may_be_typed_behind_the_number():
     assert number("40 tok/s", "tok/s") == 40
 

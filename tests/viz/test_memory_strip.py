@@ -111,8 +111,8 @@ def test_a_page_that_loads_later_gets_the_frames_and_then_goes_to_the_playhead(s
 
 
 def test_a_prediction_is_kept_for_a_strip_that_exists(strip):
-    strip.predict("Max", 60)
-    assert strip.predictions == {"Max": 60}
+    strip.predict("Max", 60, tick=26)
+    assert strip.predictions == {"Max": {"percent": 60, "tick": 26}}
     with pytest.raises(ValueError, match="there are Max, Pow2, Oracle, Paged"):
         strip.predict("Min", 1)
 

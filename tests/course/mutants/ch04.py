@@ -16,6 +16,7 @@ MUTANTS = {
         Mutant("divides page by page", (VALUES, f"{VALUES} / tl.sum(p, axis=0)"), says="divide once"),
         Mutant("does not mask V", (MASKED, "V + at"), says="is read unmasked"),
         Mutant("forgets that heads share keys", ("head // G", "head"), says="share one"),
+        Mutant("weighs along the wrong axis", ("p[:, None] * v", "p[None, :] * v"), says="in the line: acc = "),
         Mutant("takes Python's exp", ("tl.exp(m - m2)", "math.exp(m - m2)"), says="in a kernel write tl.exp"),
         Mutant("gives its name", source="mine = 'online softmax'", says="under @triton.jit"),
     ],
