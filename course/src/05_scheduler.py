@@ -490,5 +490,5 @@ progress("05")
 # al. 2022), vLLM (Kwon et al. [2023](https://arxiv.org/abs/2309.06180), §4.5) and Sarathi-Serve (Agrawal et al.
 # [2024](https://arxiv.org/abs/2403.02310)).
 #
-# **Next:** 06 · Prefix hashing. The cheapest token is the one that nobody computes. When
+# **Next:** [06 · Prefix hashing](06_prefix_hashing.ipynb) The cheapest token is the one that nobody computes. When
 # are two prefixes the same?

@@ -26,7 +26,7 @@ class Miss:
         agreed = sum(a == b for a, b in rows)
         longest = max(map(len, self.hashes))
         lines = [f"{agreed} full blocks of {self.block_size} agree"]
-        shown = [*range(min(2, agreed)), *range(max(2, agreed - 1), min(longest, agreed + 2))]
+        shown = sorted({*range(min(2, agreed)), *range(max(0, agreed - 1), min(longest, agreed + 2))})
         for at, index in enumerate(shown):
             if at and index > shown[at - 1] + 1:
                 lines.append("   …")

@@ -3,8 +3,13 @@
 from importlib import import_module
 from typing import Any
 
-_HOME = {"EngineView": "minivllm.viz.engine_view", "MemoryStrip": "minivllm.viz.memory_strip"}
-__all__ = ["EngineView", "MemoryStrip"]
+_HOME = {
+    "EngineView": "minivllm.viz.engine_view",
+    "HashChains": "minivllm.viz.hash_chains",
+    "MemoryStrip": "minivllm.viz.memory_strip",
+    "QueueView": "minivllm.viz.queue_view",
+}
+__all__ = ["EngineView", "HashChains", "MemoryStrip", "QueueView"]
 
 
 def __getattr__(name: str) -> Any:

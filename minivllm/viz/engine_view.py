@@ -36,7 +36,7 @@ class EngineView(Playable):
     def __init__(self, engine: Engine, title: str | None = None) -> None:
         self.engine = engine
         self.words = Words(engine.tokenizer, engine.runner.vocab_size)
-        self.track = track = Track(recording(engine), self._read)
+        self.track = track = self._follow_engine()
         self._in_tick, self._follow = False, True
         name = f"engine {engine.number}, {'simulation' if engine.model is None else engine.model.name}"
         trace = {"engine": name, "offset": track.offset, "low": int(track.late)}
@@ -144,6 +144,10 @@ class EngineView(Playable):
         plain = static.ascii_map(shown, say, evicted)
         card = static.pool_card(shown, say, self.track.colours.of, evicted, title)
         return {"text/plain": plain, "text/html": static.image(card, " ".join(plain.split("\n")[:2]))}
+
+    def _follow_engine(self) -> Track:
+        """What is told of every tick; a view that needs more than the events say tells more."""
+        return Track(recording(self.engine), self._read)
 
     def _on_event(self, event: ev.Event) -> None:
         """One event from the engine: complete ticks are sent as one message, what happens between them at once."""

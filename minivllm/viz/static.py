@@ -109,8 +109,12 @@ def _cell(block: BlockView, x: float, y: float, colour: Colour, evicted: bool, s
     dash = {} if used else DASHED if cached else DOTTED
     out = rect(x, y, w, h, fill, edge, rx=6, **dash) + text(x + 6, y + 13, str(block.id), 9.5, t.ink2, mono=True)
     if used:
-        name = block.owners[0] if block.ref == 1 and block.owners else " ".join(block.owners[:2])
-        out += text(x + w - 6, y + 14, (name or f"ref {block.ref}")[:7], 12, colour.edge, weight=700, anchor="end")
+        names = [
+            name if len(name) <= 4 else f"{name[:3]}…" for name in block.owners[:2]
+        ]  # beside the id there is no more room
+        out += text(
+            x + w - 6, y + 14, (" ".join(names) or f"ref {block.ref}")[:7], 12, colour.edge, weight=700, anchor="end"
+        )
     elif cached:
         out += text(x + w - 6, y + 13, "#" + (block.hash or "")[:4], 9, t.ink2, anchor="end", mono=True)
     bar = (x + 6, y + 24, (w - 12) * block.filled / slots, 8)

@@ -155,3 +155,27 @@ def test_a_big_pool_is_a_canvas_with_a_lens_that_follows_the_keys(open_cells):
         lab.page.keyboard.press("ArrowRight")
     assert lab.page.evaluate("() => document.activeElement.dataset.block") == "5"
     lab.screenshot("engine-view-big", ".ev")
+
+
+NAMED = """
+from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.viz import EngineView
+named = Engine(EngineConfig(block_size=4, num_blocks=24))
+view = EngineView(named)
+for name in ("customer-4711", "customer-4712", "x"):
+    named.add(list(range(13)), SamplingParams(max_tokens=30, ignore_eos=True), request_id=name)
+    view.step()
+view.show()
+"""
+
+
+def test_long_names_stay_inside_their_blocks(open_cells):
+    lab = open_cells("named", [NAMED], width=1400, height=1200)
+    lab.run_all()
+    lab.page.locator(".ev .cell .owners b").first.wait_for()
+    outside = lab.page.locator(".ev .cell :is(.owner, .owners b)").evaluate_all(
+        "names => names.filter(n => { const a = n.getBoundingClientRect(), b = n.closest('.cell').getBoundingClientRect();"
+        " return a.left < b.left - 0.5 || a.right > b.right + 0.5; }).map(n => n.textContent)"
+    )
+    assert outside == []
+    lab.screenshot("engine-view-names", ".ev")

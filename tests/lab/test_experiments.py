@@ -214,6 +214,15 @@ def test_a_warm_prefix_computes_only_the_tail_and_decodes_as_before(monkeypatch)
 # -- explain_miss --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("agreed", range(6))
+def test_the_first_block_that_differs_is_always_among_the_lines(agreed):
+    base = list(range(40))
+    other = [*base[: 4 * agreed + 1], 99, *base[4 * agreed + 2 :]]
+    lines = [line.strip() for line in str(explain_miss(base, other, 4)).splitlines()]
+    assert any(line.startswith(f"block   {agreed} ") and "≠" in line for line in lines)
+    assert sum(" = " in line for line in lines) == min(agreed, 3)
+
+
 @pytest.mark.parametrize(("index", "block"), [(0, 0), (15, 0), (16, 1), (100, 6), (159, 9)])
 def test_the_first_mismatch_is_named_by_block_and_token(index, block):
     base = list(range(1000, 1160))

@@ -1,0 +1,43 @@
+"""Chapters 06, 07 and 08 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
+
+from walking import agrees, cells, chapter, click, head, press, shots
+
+
+def test_chapter_06_the_chains_change_their_hash_and_their_blocks(open_chapter):
+    lab = chapter(open_chapter, "06", ".mv.hc")
+    before = cells(lab)
+    agrees(lab, ".hc", "chains.sentence")
+    shots(lab, "chapter-06-chains", ".mv.hc")
+    press(lab, ".hc", "t")
+    lab.page.locator(".hc .head", has_text="5 of 7 match, 3 wrongly").first.wait_for()
+    agrees(lab, ".hc", "chains.sentence")
+    press(lab, ".hc", "t", "ArrowDown", "n")
+    lab.python("chains.set('block_size', 8)")
+    agrees(lab, ".hc", "chains.sentence")
+    lab.python("chains.place(0)")
+    assert lab.python("print(chains.hits)") == "0"
+    agrees(lab, ".hc", "chains.sentence")
+    assert cells(lab) == before
+
+
+def test_chapter_07_the_queue_steps_back_and_goes_on(open_chapter):
+    lab = chapter(open_chapter, "07", ".mv.qv")
+    before = cells(lab)
+    widget = ".mv.qv >> nth=1"
+    lab.page.locator(widget).scroll_into_view_if_needed()
+    shots(lab, "chapter-07-queue", widget)
+    press(lab, ".qv", "Home", "ArrowRight")
+    head(lab, ".qv", r"Tick 1\s*of")
+    press(lab, ".qv", "End")
+    click(lab, ".qv", "back")
+    head(lab, ".qv", r"Tick 3\s*of")
+    assert cells(lab) == before
+
+
+def test_chapter_08_a_point_of_a_sweep_is_opened(open_chapter):
+    lab = chapter(open_chapter, "08", ".mv.ev")
+    agrees(lab, ".ev", "view.sentence")
+    shots(lab, "chapter-08-point", ".mv.ev")
+    lab.page.locator(".js-plotly-plot").first.wait_for()
+    press(lab, ".ev", "ArrowLeft")
+    agrees(lab, ".ev", "view.sentence")

@@ -1,0 +1,61 @@
+"""What goes wrong in a queue of blocks, and in an order of one's own."""
+
+from mutants import Mutant
+
+LISTED = """
+class Queue:
+    def __init__(self):
+        self.order = []
+
+    def insert(self, block):
+        self.order.append(block)
+
+    def remove(self, block):
+        self.order.remove(block)
+
+    def pop(self):
+        return self.order.pop(0)
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        return iter(self.order)
+"""
+
+MUTANTS = {
+    "07.queue": [
+        Mutant("is a list, which searches", source=LISTED, says="that is a search"),
+        Mutant("takes from the back", ("next(iter(self.order))", "next(reversed(self.order))"), says="from the front"),
+        Mutant("does not give the block back", ("return block", "return None"), says="gives the block back"),
+        Mutant(
+            "leaves what it popped", ("del self.order[block]\n        return block", "return block"), says="are gone"
+        ),
+        Mutant(
+            "does not remove",
+            ("        del self.order[block]\n\n    def pop", "        pass\n\n    def pop"),
+            says="was removed",
+        ),
+        Mutant(
+            "joins at the front",
+            ("self.order[block] = None", "self.order = {block: None, **self.order}"),
+            says="read like that",
+        ),
+        Mutant("gives an instance", source="Queue = dict()", says="give the class itself"),
+    ],
+    "07.eviction": [
+        Mutant(
+            "is LRU",
+            ("queue = self.once or self.again\n        block", "queue = self.again or self.once\n        block"),
+            says="less than LRU",
+        ),
+        Mutant("forgets who was hit", ("self.hit.add(block)", "pass"), says="no better"),
+        Mutant(
+            "gives up the youngest",
+            ("block = next(iter(queue))", "block = next(reversed(queue))"),
+            says="what is young may be needed next",
+        ),
+        Mutant("counts only one queue", ("len(self.once) + len(self.again)", "len(self.once)"), says="but len is"),
+        Mutant("lacks a method", ("def remove(", "def take_out("), says="lacks remove"),
+    ],
+}

@@ -1,0 +1,47 @@
+"""What goes wrong in a choice, and in a policy."""
+
+from mutants import Mutant
+
+AGEING = """        if tick - oldest.arrived_tick > 100:
+            return oldest
+"""
+
+MUTANTS = {
+    "08.config": [
+        Mutant("spends too much", ("num_blocks=256", "num_blocks=512"), says="you have 4,096"),
+        Mutant(
+            "takes large blocks",
+            ("block_size=16, num_blocks=256", "block_size=128, num_blocks=32"),
+            says="smaller blocks find more",
+        ),
+        Mutant(
+            "takes tiny blocks",
+            ("block_size=16, num_blocks=256", "block_size=4, num_blocks=1024"),
+            says="larger blocks",
+        ),
+        Mutant("leaves memory unused", ("num_blocks=256", "num_blocks=170"), says="use all the memory"),
+        Mutant(
+            "switches the cache off",
+            ("num_blocks=256", "num_blocks=256, enable_prefix_caching=False"),
+            says="leave it on",
+        ),
+        Mutant("leaves the pool open", (", num_blocks=256", ""), says="say how many blocks"),
+        Mutant("gives a number", source="config = 16", says="give an EngineConfig"),
+    ],
+    "08.policy": [
+        Mutant("lets nobody age", (AGEING, ""), says="let them age"),
+        Mutant(
+            "takes the oldest",
+            (
+                "return max(waiting, key=lambda request: (len(cache.match(request)), -request.arrival))",
+                "return waiting[0]",
+            ),
+            says="not a tenth better",
+        ),
+        Mutant("takes who has least to reuse", ("return max(", "return min("), says="not a tenth better"),
+        Mutant("ages too slowly", ("> 100", "> 5000"), says="let them age"),
+        Mutant("gives a place in the line", ("return oldest", "return 0"), says="not waiting"),
+        Mutant("gives an instance", source="Mine = object()", says="give the class itself"),
+        Mutant("has no victim", ("def victim(", "def prey("), says="it lacks victim"),
+    ],
+}
