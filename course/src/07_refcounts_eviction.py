@@ -42,15 +42,15 @@ predict(
 )
 
 # %%
-engine = Engine(EngineConfig(block_size=4, num_blocks=24))
-view = QueueView(engine, title="who owns what")
+shared = Engine(EngineConfig(block_size=4, num_blocks=24))
+owners = QueueView(shared, title="who owns what")
 system = list(range(100, 124))
 for n, answer in enumerate((6, 14, 22, 30)):
-    engine.add([*system, n], greedy(answer))
-    view.step()  # A computes the beginning, the others find it
-print("entries in the tables:", table_entries(engine))
-reveal("07.shared", len(view.in_use), "blocks")
-view.show()
+    shared.add([*system, n], greedy(answer))
+    owners.step()  # A computes the beginning, the others find it
+print("entries in the tables:", table_entries(shared))
+reveal("07.shared", len(owners.in_use), "blocks")
+owners.show()
 
 # %% [markdown]
 # **Look at the letters above the blocks**: six blocks have four owners, and the number below counts them. That is all
@@ -58,7 +58,8 @@ view.show()
 # block of its table. The letters are for you. The engine keeps only the number.
 
 # %%
-refs = [view.in_use[block] for block in view.snapshot.request("D").table]
+owners.tick = 4  # back to where we were, if you have stepped on
+refs = [owners.in_use[block] for block in owners.snapshot.request("D").table]
 print("references along D's table:", refs)
 
 # %% [markdown]
@@ -75,9 +76,9 @@ predict(
 )
 
 # %%
-engine = Engine(EngineConfig(block_size=4, num_blocks=12))
-view = QueueView(engine, title="one request, and what it leaves")
-a = engine.add(list(range(21)), greedy(5))
+alone = Engine(EngineConfig(block_size=4, num_blocks=12))
+view = QueueView(alone, title="one request, and what it leaves")
+alone.add(list(range(21)), greedy(5))
 view.step(5)
 now = view.snapshot
 print("in use:", now.used, "· cached:", now.cached, "· free:", now.num_blocks - now.used - now.cached)
