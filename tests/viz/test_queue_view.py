@@ -8,8 +8,8 @@ import pytest
 
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.core.eviction import LRU
+from minivllm.viz.queue_track import BACK, FRONT
 from minivllm.viz.queue_view import QueueView
-from minivllm.viz.remains import BACK, FRONT
 
 
 class Backwards(LRU):
