@@ -323,4 +323,4 @@ progress("08")
 # [`vllm/v1/core/sched/request_queue.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/sched/request_queue.py)
 # (first come and priority), and affinity between several engines is the business of a router.
 #
-# **Next:** 09 · Make it fast. How close to the limit of the hardware are we?
+# **Next:** [09 · Make it fast](09_make_it_fast.ipynb) How close to the limit of the hardware are we?

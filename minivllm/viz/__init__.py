@@ -8,8 +8,9 @@ _HOME = {
     "HashChains": "minivllm.viz.hash_chains",
     "MemoryStrip": "minivllm.viz.memory_strip",
     "QueueView": "minivllm.viz.queue_view",
+    "Roofline": "minivllm.viz.roofline",
 }
-__all__ = ["EngineView", "HashChains", "MemoryStrip", "QueueView"]
+__all__ = ["EngineView", "HashChains", "MemoryStrip", "QueueView", "Roofline"]
 
 
 def __getattr__(name: str) -> Any:

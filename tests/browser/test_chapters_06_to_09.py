@@ -1,4 +1,4 @@
-"""Chapters 06, 07 and 08 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
+"""Chapters 06 to 09 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
 
 from walking import agrees, cells, chapter, click, head, press, shots
 
@@ -46,3 +46,14 @@ def test_chapter_08_a_point_of_a_sweep_is_opened(open_chapter):
     lab.page.locator(".js-plotly-plot").first.wait_for()
     press(lab, ".ev", "ArrowLeft")
     agrees(lab, ".ev", "view.sentence")
+
+
+def test_chapter_09_the_point_moves_along_the_roof(open_chapter):
+    lab = chapter(open_chapter, "09", ".mv.rf")
+    before = cells(lab)
+    agrees(lab, ".rf", "roof.sentence")
+    shots(lab, "chapter-09-roof", ".mv.rf")
+    lab.python("roof.set('batch', 256)")
+    agrees(lab, ".rf", "roof.sentence")
+    assert lab.python("print(round(roof.limit_ms, 2))") == "4.39"
+    assert cells(lab) == before

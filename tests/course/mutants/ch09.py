@@ -1,0 +1,33 @@
+"""What goes wrong in a limit, and in a list of sizes."""
+
+from mutants import Mutant
+
+WHOLE = "(weights + batch * context * kv) / bandwidth"
+
+MUTANTS = {
+    "09.decode_bound": [
+        Mutant("forgets the weights", (WHOLE, "batch * context * kv / bandwidth"), says="the weights are missing"),
+        Mutant("forgets K and V", (WHOLE, "weights / bandwidth"), says="K and V of the requests are missing"),
+        Mutant("reads one context for all", ("batch * context", "context"), says="times batch"),
+        Mutant("reads one token's K and V", ("batch * context", "batch"), says="every token of the context"),
+        Mutant("reads the weights for each", ("(weights +", "(batch * weights +"), says="once for all requests"),
+        Mutant("gives bytes", (" / bandwidth", ""), says="those are bytes"),
+        Mutant("gives a rate", (WHOLE, "bandwidth / (weights + batch * context * kv)"), says="that is a rate"),
+    ],
+    "09.graph_sizes": [
+        Mutant("ends at a round number", ("+ [most]", ""), says="find no graph"),
+        Mutant("goes beyond the limit", ("+ [most]", "+ [most + 8]"), says="can never be full"),
+        Mutant(
+            "has a graph for each",
+            ("[1, 2, 4, *range(8, most, 8)]", "range(1, most)"),
+            says="each is captured at the start",
+        ),
+        Mutant(
+            "has one graph only",
+            ("[size for size in [1, 2, 4, *range(8, most, 8)] if size < most] + [most]", "[most]"),
+            says="mostly padding",
+        ),
+        Mutant("names sizes twice", ("+ [most]", "+ [most, most]"), says="each size once"),
+        Mutant("starts at none", ("[1, 2, 4,", "[0, 1, 2, 4,"), says="a graph for 0"),
+    ],
+}
