@@ -118,9 +118,10 @@ for row in run.of("decode step"):
 # %%
 steps = [(row["batch"], row["context"], row["ms"]) for row in run.of("decode step")]
 busy = next(row["gpu ms"] for row in run.of("step") if row["batch"] == 64)
+attention = 4 * qwen.num_layers * qwen.num_heads * qwen.head_dim  # FLOP per token, for each token of its context
 roof = Roofline(
-    weights, kv, flops, bandwidth=bandwidth, compute=compute, measured=steps, prefill=(1530, 1500), steps=(busy, 0.34),
-    source=run.source,
+    weights, kv, flops, bandwidth=bandwidth, compute=compute, attention=attention, measured=steps, prefill=(1530, 1500),
+    steps=(busy, 0.34), source=run.source, title="Roofline of one H200, Qwen3-0.6B",
 )  # fmt: skip
 roof.show()
 

@@ -17,8 +17,8 @@ def card(picture: dict[str, Any], say: str) -> str:
     top = 84 + 22 * len(lines)
     parts = [text(24, 40, picture["headline"], 22, weight=650)]
     parts += [text(24, 66 + 22 * at, line, 15) for at, line in enumerate(lines)]
-    parts += [text(24, top + 8, picture["heading"], 13, weight=600), *_chart(picture, top + 28)]
-    y = top + HEIGHT + 92
+    parts += [text(24, top + 8, picture["heading"], 13, weight=600), *_chart(picture, top + 42)]
+    y = top + HEIGHT + 110
     for name, value, note in picture["rows"]:
         parts += [text(LEFT, y, name, 13), text(330, y, value, 13, weight=600, anchor="end")]
         parts += [text(440, y, note, 12, LIGHT.ink3, anchor="end")]
@@ -65,7 +65,8 @@ def _chart(picture: dict[str, Any], top: float) -> list[str]:
                               anchor="end" if tight else "start"))  # fmt: skip
     parts.append(_line(f"M{across(start)} {up(start * roof['bandwidth'])}L{ridge} {flat}H{RIGHT}", LIGHT.ink, 2.25))
     parts.append(text(min(ridge, RIGHT - 150), flat - 9, roof["flat"], 12, LIGHT.ink2))
-    parts.append(text(across(start) + 24, up(start * roof["bandwidth"]) - 30, roof["slope"], 12, LIGHT.ink2))
+    foot = roof["ridge"] / 2.2
+    parts.append(text(across(foot) - 12, up(foot * roof["bandwidth"]), roof["slope"], 12, LIGHT.ink2, anchor="end"))
     for point in picture["points"]:
         x, y, same = across(point["x"]), up(point["y"]), point["x"] == here["x"]
         if point["measured"]:
