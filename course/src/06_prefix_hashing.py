@@ -22,7 +22,6 @@
 
 # %%
 import inspect
-import random
 import time
 
 import torch
@@ -92,7 +91,8 @@ times = [seconds for _, seconds in asked]
 print("the second is at least three times as fast:", times[0] > 3 * times[1])
 
 # %% [markdown]
-# Nobody told the engine that these prompts have a common beginning, or how long it is. It found out by itself: each
+# 256 of 253? "Question:" adds three more tokens that all of them share. Nobody told the engine that these prompts have a
+# common beginning, or how long it is. It found out by itself: each
 # full block has a **name**, a new prompt's blocks are named in the same way, and where the names agree the table
 # simply points at the block that is there.
 #
@@ -149,9 +149,9 @@ def cached_tokens(engine, *asked):
 
 
 engine = Engine(EngineConfig(block_size=4, num_blocks=64))
-prompt = list(range(30))
-reveal("06.zero", cached_tokens(engine, prompt, [99, *prompt[1:]]) // 4)
-print("differs in token 27:", cached_tokens(engine, [*prompt[:27], 99, *prompt[28:]]) // 4, "blocks hit")
+thirty = list(range(30))
+reveal("06.zero", cached_tokens(engine, thirty, [99, *thirty[1:]]) // 4)
+print("differs in token 27:", cached_tokens(engine, [*thirty[:27], 99, *thirty[28:]]) // 4, "blocks hit")
 
 # %% [markdown]
 # A change costs its own block and *every later one*. Move the timestamp in the picture above to the end of the prompt,
@@ -167,8 +167,8 @@ print("differs in token 27:", cached_tokens(engine, [*prompt[:27], 99, *prompt[2
 # %%
 paris = encode("The weather in Paris is cold and wet today.")[:8]
 cairo = encode("The weather in Cairo is warm and dry today.")[:8]
-question = encode(" So before we leave the house this morning, we should put on")
-history = (cairo + question, paris + encode(" Hello there"), paris + question)
+ending = encode(" So before we leave the house this morning, we should put on")
+history = (cairo + ending, paris + encode(" Hello there"), paris + ending)
 
 
 # %%
@@ -196,7 +196,7 @@ reveal("06.alone", wrong.outputs[0].token_ids == right.outputs[0].token_ids)
 print("cached tokens:", wrong.num_cached_tokens, "with tokens alone,", right.num_cached_tokens, "with the chain")
 
 # %%
-for words, result in (("Cairo", serve(cairo + question)), ("Paris", right), ("Paris, tokens alone", wrong)):
+for words, result in (("Cairo", serve(cairo + ending)), ("Paris", right), ("Paris, tokens alone", wrong)):
     print(f"{words:20} … we should put on{result.outputs[0].text!r}")
 
 # %% [markdown]
@@ -230,9 +230,9 @@ def article(tokens, B=4):
     return hits
 
 
-article(prompt)
-print("the same 30 tokens, 7 full blocks:", article(prompt), "hits claimed")
-print("with another token 0, 0 to share:", article([99, *prompt[1:]]), "hits claimed")
+article(thirty)
+print("the same 30 tokens, 7 full blocks:", article(thirty), "hits claimed")
+print("with another token 0, 0 to share:", article([99, *thirty[1:]]), "hits claimed")
 
 # %% [markdown]
 # The match that the engine makes stops at the first name it does not know:
@@ -277,7 +277,8 @@ print(
 )
 
 # %% [markdown]
-# More was cached than the first prompt ever had. (This works with token *ids*. If the answer goes through text and
+# 17 blocks and not 18: the last token of the answer was sampled, but never went through the model. Still, more was cached
+# than the first prompt ever had. (This works with token *ids*. If the answer goes through text and
 # back, it may come out as other tokens; see below.)
 #
 # Some prompts must not share, whatever their tokens: those of two customers, say, since a fast answer tells one of
@@ -406,7 +407,7 @@ check("06.first_mismatch", first_mismatch)
 #
 # <details><summary>Answer</summary>
 # One would read the other's K and V: wrong text, no error. With 128 good bits you would need about 10¹⁹ blocks for a
-# likely accident. With Python's `hash`, 64 bits that anybody can compute backwards, somebody could do it on purpose.
+# likely accident. Python's `hash` has 64 bits and is easily inverted: there somebody could do it on purpose.
 # </details>
 #
 # **4.** Your cache hits 90 %, and decoding is as slow as before. Is something wrong?

@@ -53,7 +53,7 @@ reveal("07.shared", len(owners.in_use), "blocks")
 owners.show()
 
 # %% [markdown]
-# **Look at the letters above the blocks**: six blocks have four owners, and the number below counts them. That is all
+# **Look above the blocks**: six of them belong to A and three more, and the number below counts the owners. That is all
 # a **reference count** is: how many tables point here. A hit adds one, a request that ends takes one away from each
 # block of its table. The letters are for you. The engine keeps only the number.
 
@@ -71,7 +71,7 @@ print("references along D's table:", refs)
 # %%
 predict(
     "07.ends",
-    "A request of 6 full blocks and a half-full one, alone, ends. How many keep their content?",
+    "A request of 6 full blocks and one that is not full, alone, ends. How many keep their content?",
     unit="blocks",
 )
 
@@ -88,13 +88,13 @@ reveal("07.ends", now.cached, "blocks")
 view.show()
 
 # %% [markdown]
-# Full blocks have a name, and whoever begins like A may find them. The half-full one has none, so nobody could ever
+# Full blocks have a name, and whoever begins like A may find them. The last one has none, so nobody could ever
 # ask for it. It goes back to the free ones.
 #
 # > **Checked against the source.** "Reference count 0 does not free a block, it makes it a candidate", says the
 # > article, and that is what you see. It adds that the least recently used candidate goes when the pool is full, and a
-# > referenced one never. Both below. (nano-vllm, which it studies, takes them in the order in which they came free,
-# > whether or not they were hit in between.)
+# > referenced one never. Both below. (nano-vllm, which it studies, has one queue for free and cached blocks alike: the longest
+# > unused goes first, empty or not.)
 #
 # ## Who dies first
 #
@@ -175,7 +175,7 @@ reveal("07.rate", "LRU" if rates[64][0] > rates[64][1] else "FIFO")
 
 # %% [markdown]
 # **Look at the first rows**: with 32 blocks, both find nothing. The system prompt is always gone before it is asked for
-# again: five strangers take some 50 blocks in between. **Look at the last row of LRU**: more memory does not help any
+# again: five strangers take some 50 blocks in between. **Look at the last two rows of LRU**: more memory does not help any
 # more. Between these two lies the size you need. It depends on how much is read *between two uses*, not on how
 # large the prompt is.
 #
@@ -369,7 +369,7 @@ with expect(RuntimeError, match="double free"):
 # %% [markdown]
 # Block 0 would have stood in the queue twice, and two requests would have got it. And the opposite: a reference that
 # nobody owns. It does no harm today. But the block never comes back, and after a thousand of them requests wait in
-# front of a pool that looks half empty:
+# front of a pool of which the tables hold only half:
 
 # %%
 pool.share(0)  # and nobody's table points there
@@ -434,7 +434,7 @@ print("names:", len(index.blocks), "· blocks of each:", [len(blocks) for blocks
 # | | |
 # | --- | --- |
 # | four tables of 7 entries, 6 in common | 10 blocks |
-# | a request of 6 full blocks and a half ends | 6 cached, the half one free |
+# | a request of 6 full blocks and one that is not full ends | 6 cached, the last one free |
 # | three of six blocks gone, tail first / head first | 3 / 0 can be used |
 # | 64 blocks, LRU / FIFO | 13.6 / 7.5 % hits |
 # | 32 blocks | nothing is ever found again |

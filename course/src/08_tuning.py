@@ -176,7 +176,7 @@ reveal("08.policy", "longest prefix")
 #
 # ## Break it: affinity without ageing
 #
-# One document is asked about all the time, a bit more often than the device can answer. In between comes a stranger with
+# One document is asked about all the time, nearly twice as often as the device can answer. In between comes a stranger with
 # a letter of his own. When is it his turn?
 
 
@@ -238,7 +238,7 @@ check("08.config", config)
 # %% [markdown]
 # **2. A policy.** `pick` gets the requests that wait, the cache, and the number of the tick, and returns one of them.
 # `cache.match(request)` is the list of blocks it would find; `request.arrival` is its place in the order of arrival,
-# `request.arrived_tick` the tick it came in. Be at least a tenth faster to the first token than first come, first served,
+# `request.arrived_tick` the tick it came in. Be at least a fifth faster to the first token than first come, first served,
 # and let nobody wait for more than 200 ticks.
 
 

@@ -160,7 +160,10 @@ class Scheduler:
 
     def victim(self) -> Request:
         """Whom the policy would preempt now."""
+        known = len(self.running)
         victim = self.policy.victim(self.running)
+        if len(self.running) != known:
+            raise ValueError(f"the policy changed the list of running requests; {_RULE}")
         if victim not in self.running:
             raise ValueError(f"the policy's victim is {victim!r}, which is not running; {_RULE}")
         return victim
@@ -224,7 +227,10 @@ class Scheduler:
     def _admit(self, draft: Draft) -> None:
         """Start waiting requests until seats, budget or blocks are gone. A step that preempted admits nobody."""
         while self.waiting:
+            known = len(self.waiting)
             request = self.policy.pick(self.waiting, self.cache, self.tick)
+            if len(self.waiting) != known:
+                raise ValueError(f"the policy changed the list of waiting requests; {_RULE}")
             if request not in self.waiting:
                 raise ValueError(f"the policy picked {request!r}, which is not waiting; {_RULE}")
             short = self._hindrance(draft, request) or self.cache.open(

@@ -15,7 +15,14 @@ import ipywidgets as widgets
 from minivllm.lab import record
 
 Answer = float | str
-ONE = {"ticks": "tick", "positions": "position", "requests": "request", "bytes": "byte"}
+ONE = {
+    "ticks": "tick",
+    "positions": "position",
+    "requests": "request",
+    "bytes": "byte",
+    "blocks": "block",
+    "tokens": "token",
+}
 """Units of which there can be a single one."""
 
 

@@ -122,7 +122,7 @@ class QueueDrawing extends Player {
     const contiguous = this.state.layout !== "paged";
     fill(this.line, this.heading("Free queue", contiguous ? "this layout has holes, not a queue" : size ? `${plural(size, "block")} with ref 0, in the order in which they would be taken; a hit lifts a block out of the middle` : "empty: every block is referenced"),
       size > 0 && [this.walk("Free queue", "queue", [front.map((b, i) => this.item(b, !back.length && i === front.length - 1)), gap, back.map((b, i) => this.item(b, i === back.length - 1))]),
-        h("div", { class: "edges" }, h("span", null, up(), "front: taken here"), h("span", null, BACK[this.model.get("order")] ?? BACK.yours, up()))]);
+        h("div", { class: "edges" }, h("span", null, rows > 1 ? "front, at the top left: taken there" : [up(), "front: taken here"]), h("span", null, BACK[this.model.get("order")] ?? BACK.yours, up()))]);
     this.line.style.setProperty("--columns", columns);
   }
 

@@ -107,3 +107,23 @@ def test_a_policy_of_ones_own_is_asked_and_its_mistakes_are_named() -> None:
         engine.step()
     engine.reconfigure(policy="fcfs")
     finish(engine)
+
+
+@pytest.mark.parametrize("which", ["waiting", "running"])
+def test_a_policy_that_takes_requests_out_of_the_lists_is_refused_and_loses_nothing(which: str) -> None:
+    """A request that is in no list would be waited for without end."""
+
+    class Grabbing(FCFS):
+        def pick(self, waiting, cache, tick):  # type: ignore[no-untyped-def]
+            return waiting.pop() if which == "waiting" else waiting[0]
+
+        def victim(self, running):  # type: ignore[no-untyped-def]
+            return running.pop() if which == "running" else running[-1]
+
+    engine = simulate(policy=Grabbing(), blocks=8)
+    names = [engine.add([n] * 9, greedy(12)) for n in range(3)]
+    with pytest.raises(ValueError, match=f"changed the list of {which} requests"):
+        engine.run()
+    engine.reconfigure(policy="fcfs")
+    finish(engine)
+    assert all(engine.result(name).finished for name in names)

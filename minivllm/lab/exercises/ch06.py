@@ -36,7 +36,7 @@ def block_hashes(student: Names) -> str:
     require(
         list(got) == right, "that names the block by all tokens so far: right in meaning, but not what the engine does"
     )
-    require(student([], 4) == [], "an empty prompt has no blocks, so no names")
+    require(list(student([], 4)) == [], "an empty prompt has no blocks, so no names")
     hits = 0
     for seed in range(12):
         size, first, second = pair(seed)
