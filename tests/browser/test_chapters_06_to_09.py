@@ -26,9 +26,10 @@ def test_chapter_07_the_queue_steps_back_and_goes_on(open_chapter):
     head(lab, ".qv", r"Tick 4\s*of 4")
     agrees(lab, ".qv", "owners.sentence")
     shots(lab, "chapter-07-owners", ".mv.qv")
-    for tick in (5, 6, 7):
-        press(lab, ".qv", "ArrowRight")
-        head(lab, ".qv", rf"Tick {tick}\s*of {tick}")
+    press(lab, ".qv", "ArrowRight")
+    head(lab, ".qv", r"Tick 5\s*of 5")
+    lab.python("owners.step(2)")
+    head(lab, ".qv", r"Tick 7\s*of 7")
     agrees(lab, ".qv", "owners.sentence")
     click(lab, ".qv", "back")
     head(lab, ".qv", r"Tick 6\s*of 7")
