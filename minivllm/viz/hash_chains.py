@@ -76,15 +76,6 @@ class HashChains(Playable):
         """The last row."""
         return len(self.pair.rows) - 1
 
-    @property
-    def has_more(self) -> bool:
-        """Nothing runs here."""
-        return False
-
-    def advance(self) -> bool:
-        """There is nothing to run."""
-        return False
-
     # -- what it does --------------------------------------------------------------------------------------------
 
     def set(self, name: str, value: Any) -> None:

@@ -77,15 +77,6 @@ class KernelStepper(Playable):
         return len(self._steps) - 1
 
     @property
-    def has_more(self) -> bool:
-        """The whole run was recorded when the stepper was made."""
-        return False
-
-    def advance(self) -> bool:
-        """There is nothing left to run."""
-        return False
-
-    @property
     def pages(self) -> int:
         """Pages the request has."""
         return int(self.story["pages"])

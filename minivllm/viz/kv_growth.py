@@ -53,15 +53,6 @@ class KVGrowth(Playable):
         return self.last
 
     @property
-    def has_more(self) -> bool:
-        """A finished run has nothing more to do."""
-        return False
-
-    def advance(self) -> bool:
-        """Nothing can be run here."""
-        return False
-
-    @property
     def sentence(self) -> str:
         """What the step shown does, in words: printed above the picture and read aloud."""
         return str(self.say[self.tick])

@@ -35,13 +35,13 @@ class Playable(anywidget.AnyWidget):
         raise NotImplementedError
 
     def advance(self) -> bool:
-        """Run one more tick; False, and nothing done, if there is nothing left to do."""
-        raise NotImplementedError
+        """Run one more tick; False, and nothing done, if there is nothing left to do: so it is for a finished recording."""
+        return False
 
     @property
     def has_more(self) -> bool:
         """Whether there is anything left to run."""
-        raise NotImplementedError
+        return False
 
     @property
     def tick(self) -> int:

@@ -121,15 +121,6 @@ class Roofline(Playable):
         """There are no ticks."""
         return 0
 
-    @property
-    def has_more(self) -> bool:
-        """Nothing runs here."""
-        return False
-
-    def advance(self) -> bool:
-        """There is nothing to run."""
-        return False
-
     # -- what it does --------------------------------------------------------------------------------------------
 
     def set(self, name: str, value: Any) -> None:
