@@ -2,7 +2,7 @@
 
 import re
 
-from walking import agrees, cells, chapter, click, head, press, shots
+from walking import agrees, cells, chapter, click, head, press, shots, told
 
 
 def test_chapter_02_the_strips_step_back_jump_and_are_run_anew(open_chapter):
@@ -21,8 +21,7 @@ def test_chapter_02_the_strips_step_back_jump_and_are_run_anew(open_chapter):
     press(lab, ".ms", "Home")
     head(lab, ".ms", r"Tick 0\s*of")
     lab.page.locator(".ms [role=radiogroup][aria-label='longest allowed'] button", has_text="256").first.click()
-    lab.page.wait_for_timeout(500)
-    assert lab.python("print(strip.longest)") == "256"
+    told(lab, "strip.longest", "256")
     lab.python("strip.goto(12)")
     head(lab, ".ms", r"Tick 12\s*of")
     assert cells(lab) == before
@@ -54,13 +53,12 @@ def test_chapter_04_the_stepper_goes_line_by_line_page_by_page_and_breaks(open_c
     head(lab, ".ks", r"Page 2\s*of 6")
     click(lab, ".ks", "back")
     head(lab, ".ks", r"Page 1\s*of 6")
-    assert lab.python("print(stepper.page)") == "1"
+    told(lab, "stepper.page", "1")
     press(lab, ".ks", "1", "l", "End")
     lab.page.locator(".ks .verdict", has_text="with mask V off it ends in 8 NaN of 8").first.wait_for()
-    assert lab.python("print(stepper.fault)") == "mask V off"
+    told(lab, "stepper.fault", "mask V off")
     press(lab, ".ks", "ArrowLeft", "ArrowLeft")
-    lab.page.wait_for_timeout(200)
-    assert "0 × NaN is NaN" in lab.page.locator(".ks output.spoken").first.text_content()
+    lab.page.locator(".ks output.spoken", has_text="0 × NaN is NaN").first.wait_for(state="attached")
     shots(lab, "chapter-04-unmasked", ".mv.ks")
     press(lab, ".ks", "1")
     lab.python("stepper.page = 3")
@@ -84,6 +82,7 @@ def test_chapter_05_the_scheduler_steps_back_and_takes_edits(open_chapter):
     agrees(lab, ".sv", "view.sentence")
     edge = int(lab.python("print(view.edge)"))
     press(lab, ".sv", "End")
+    head(lab, ".sv", rf"Tick {edge}\s*of")
     spent = lab.page.locator(".sv .budget h2").first
     used = re.search(r"(\d+) of", spent.text_content())[1]
     assert used != "0"
@@ -91,13 +90,14 @@ def test_chapter_05_the_scheduler_steps_back_and_takes_edits(open_chapter):
         ".sv [role=radiogroup][aria-label='token budget'] button", has_text=re.compile("^8$")
     ).first.click()
     lab.page.locator(".sv .budget h2", has_text=f"{used} of 8 tokens used").first.wait_for()  # what ran has run
+    waiting = int(lab.python("print(len(view.engine.scheduler.waiting))"))
     press(lab, ".sv", "a")
     lab.page.locator(".sv form input").first.fill("20")
     lab.page.keyboard.press("Enter")
-    lab.page.wait_for_timeout(300)
+    told(lab, "len(view.engine.scheduler.waiting)", str(waiting + 1))
     press(lab, ".sv", "End", "ArrowRight")
     head(lab, ".sv", rf"Tick {edge + 1}\s*of")
-    assert lab.python("print(view.engine.config.max_num_batched_tokens, view.chart.prompts[-1])") == "8 8"
+    told(lab, "(view.engine.config.max_num_batched_tokens, view.chart.prompts[-1])", "(8, 8)")
     agrees(lab, ".sv", "view.sentence")
     assert cells(lab) == before
 

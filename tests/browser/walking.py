@@ -40,6 +40,15 @@ def agrees(lab, widget, sentence):
     eventually(same)
 
 
+def told(lab, expression, value):
+    """Python has heard of what was done in the browser: `expression` prints `value`."""
+
+    def same():
+        assert lab.python(f"print({expression})") == value
+
+    eventually(same)
+
+
 def cells(lab):
     """How many cells the notebook has: a key that reached JupyterLab would have changed it."""
     return lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.model.cells.length")
