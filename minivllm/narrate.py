@@ -126,7 +126,10 @@ class Narrator:
         homes = {e.block: self.home.get(e.block, "") for e in told if isinstance(e, ev.Evict)}
         for event in told:
             self._follow(event)
+        told, failed = until_failure(told)
         parts = self._crowd(told) if len(self.running) + len(self.waiting) > MANY else self._names(told, homes)
+        if failed:
+            parts.append(["The step failed: the pool starts over, empty, and whoever ran waits again."])
         spans = [piece for at, part in enumerate(p for p in parts if p) for piece in ([" "] if at else []) + part]
         whole = any(isinstance(e, ev.Start) for e in told)
         return spans or (["Nothing happened: nobody runs and nobody waits."] if whole else [])
@@ -219,6 +222,14 @@ class Narrator:
             ) if n
         ]  # fmt: skip
         return [*parts, [*listing(tail), "."] if tail else []]
+
+
+def until_failure(told: list[ev.Event]) -> tuple[list[ev.Event], bool]:
+    """What happened before a step failed, and whether one did: then the engine tells anew all that is there."""
+    for at, event in enumerate(told):
+        if isinstance(event, ev.Engine) and not event.changed and any(isinstance(e, ev.Start) for e in told[:at]):
+            return told[:at], True
+    return told, False
 
 
 def sentence(events: Iterable[ev.Event], narrator: Narrator | None = None) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from minivllm.narrate import count
 from minivllm.snapshot import BlockView, Snapshot
 from minivllm.viz.palette import LIGHT, Colour
-from minivllm.viz.svg import circle, document, glyph, rect, text, wrap
+from minivllm.viz.svg import circle, document, glyph, rect, squares, text, wrap
 
 WIDTH = 720
 MARGIN = 24
@@ -86,14 +86,14 @@ def pool_card(
         text(MARGIN, top + 16, "Pool", 13, weight=600),
         text(MARGIN + 38, top + 16, numbers(snapshot), 13, LIGHT.ink3),
     ]
-    for block in snapshot.blocks:
-        x, y = MARGIN + block.id % columns * pitch, top + 32 + block.id // columns * height
-        gone = block.id in evicted
-        parts.append(
-            _dot(block, x, y, _colour(block, colours), gone)
-            if many
-            else _cell(block, x, y, _colour(block, colours), gone, snapshot.block_size)
-        )
+    places = [
+        (MARGIN + block.id % columns * pitch, top + 32 + block.id // columns * height) for block in snapshot.blocks
+    ]
+    if many:
+        parts += _dots(snapshot.blocks, places, colours, evicted)
+    else:
+        for block, (x, y) in zip(snapshot.blocks, places, strict=True):
+            parts.append(_cell(block, x, y, _colour(block, colours), block.id in evicted, snapshot.block_size))
     return document(WIDTH, total, parts)
 
 
@@ -126,13 +126,25 @@ def _cell(block: BlockView, x: float, y: float, colour: Colour, evicted: bool, s
     return out
 
 
-def _dot(block: BlockView, x: float, y: float, colour: Colour, evicted: bool) -> str:
-    t, s = LIGHT, 9
-    if evicted:
-        return rect(x, y, s, s, t.loss_tint, t.loss, rx=1.5) + glyph("evict", x + s / 2, y + s / 2, 7, t.loss, 2)
-    if block.state == "used":
-        shared = circle(x + s / 2, y + s / 2, 1.8, t.bg) if block.ref > 1 else ""
-        return rect(x, y, s, s, colour.fill, colour.fill, rx=1.5) + shared
-    if block.state == "cached":
-        return rect(x, y, s, s, "url(#hatch)", t.line, rx=1.5)
-    return rect(x, y, s, s, "none", t.line, rx=1.5, **{"stroke-dasharray": "1 2"})
+def _dots(
+    blocks: Sequence[BlockView], places: list[tuple[float, float]], colours: Mapping[str, int], evicted: Collection[int]
+) -> list[str]:
+    """One mark per block; those that look alike are one path."""
+    t, side = LIGHT, 9
+    alike: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    marks = []
+    for block, (x, y) in zip(blocks, places, strict=True):
+        fill = _colour(block, colours).fill
+        look = {"used": (fill, fill), "cached": ("url(#hatch)", t.line), "free": ("none", t.line)}[block.state]
+        if block.id in evicted:
+            look = (t.loss_tint, t.loss)
+            marks.append(glyph("evict", x + side / 2, y + side / 2, 7, t.loss, 2))
+        elif block.ref > 1:
+            marks.append(circle(x + side / 2, y + side / 2, 1.8, t.bg))
+        alike.setdefault(look, []).append((x, y))
+    dashes = {"stroke-dasharray": "1 2"}
+    paths = [
+        squares(corners, side, fill, stroke, **(dashes if fill == "none" else {}))
+        for (fill, stroke), corners in alike.items()
+    ]
+    return [*paths, *marks]

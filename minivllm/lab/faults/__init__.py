@@ -14,14 +14,8 @@ from typing import Any
 from minivllm.lab.faults.bookkeeping import BorrowedBlock, Leak, WholePromptHit
 from minivllm.lab.faults.numbers import HalfPrecisionSum, StaleTable, UnmaskedTail
 from minivllm.lab.faults.patient import INSTRUMENTS, Patient, Visit
-from minivllm.lab.faults.traffic import (
-    DynamicPrompt,
-    HugeBlocks,
-    PingPong,
-    SmallPool,
-    Starvation,
-    TinyBlocks,
-)
+from minivllm.lab.faults.sizes import HugeBlocks, TinyBlocks
+from minivllm.lab.faults.traffic import DynamicPrompt, PingPong, SmallPool, Starvation
 
 __all__ = ["INSTRUMENTS", "PATIENTS", "Patient", "Visit", "admit"]
 

@@ -1,10 +1,12 @@
 """Patients whose books are wrong: a reference never given back, a block given away while in use, a hit too many."""
 
+from minivllm import events as ev
 from minivllm.config import EngineConfig
 from minivllm.core.eviction import LRU
 from minivllm.core.hashing import chain
 from minivllm.core.kv_manager import KVManager
 from minivllm.engine import Engine
+from minivllm.lab.faults.evidence import stuck, taken_while_held, where
 from minivllm.lab.faults.patient import Patient, Visit
 from minivllm.lab.faults.tiny import engine_with_model
 from minivllm.lab.workloads import tokens_of
@@ -25,6 +27,7 @@ class Leak(Patient):
     complaint = "After some hours requests wait for ever, although hardly any are running."
     cause = "Aborting a request releases all its blocks but the last: a reference that nobody owns stays."
     cure = "Every way out of the running set must give back the whole table."
+    treatment = "release-everything"
     instrument = "leaks"
     also = ("audit",)
     max_ticks = 120
@@ -51,6 +54,11 @@ class Leak(Patient):
             for i in range(30)
         ]
 
+    def evidence(self) -> list[int]:
+        """Somebody is aborted, and leaves a block; or, much later, somebody waits for memory and nobody runs."""
+        aborted = where(self.recorder, lambda event: isinstance(event, ev.Finish) and event.reason == "abort")
+        return sorted({*aborted, *stuck(self.recorder)})
+
 
 class Forgetful(LRU):
     """An eviction order that is not told when a hit takes a block out of it."""
@@ -62,16 +70,22 @@ class Forgetful(LRU):
 class BorrowedBlock(Patient):
     """A cached block that was hit stays in the eviction order, and is handed to somebody else."""
 
-    complaint = "Now and then a request goes on with another one's text."
+    complaint = "Now and then a request goes on with another one's text; after a while the engine stops with an error."
     cause = "A hit on a block with ref 0 does not take it out of the free queue, so it is evicted while it is in use."
     cure = "First reference all hits, taking them out of the eviction order; only then take new blocks."
+    treatment = "hits-first"
     instrument = "audit"
     max_ticks = 200
 
     def build(self) -> Engine:
-        """The real pool with a forgetful eviction order, handed in by constructor."""
+        """The real pool with a forgetful eviction order, which it believes without looking at the reference count."""
         config = EngineConfig(block_size=4, num_blocks=14)
-        return Engine(config) if self.cured else Engine(config, eviction=Forgetful)
+        if self.cured:
+            return Engine(config)
+        engine = Engine(config, eviction=Forgetful)
+        pool = cache_of(engine).pool
+        pool._victim = pool.cached.pop  # type: ignore[method-assign]
+        return engine
 
     def visits(self) -> list[Visit]:
         """One prefix again and again, and strangers who need its blocks."""
@@ -82,13 +96,19 @@ class BorrowedBlock(Patient):
             visits.append(Visit(3 + 14 * i, tokens_of(((f"stranger {i}", 14),)), 6))
         return visits
 
+    def evidence(self) -> list[int]:
+        """A block is handed out while somebody holds it, or is hit and stays in the free queue."""
+        hits = where(self.recorder, lambda event: isinstance(event, ev.Hit))
+        return sorted({*hits, *taken_while_held(self.recorder)})
+
 
 class WholePromptHit(Patient):
     """A prompt of exactly k blocks, all cached: nothing is left to compute, and no logits come out."""
 
-    complaint = "The engine crashes on some repeated prompts; their lengths are multiples of the block size."
+    complaint = "Some prompts crash the engine, and only when they are asked a second time."
     cause = "The cache may cover the whole prompt, so the step has no token to feed and no row to sample from."
     cure = "Cap a hit at len − 1 tokens, in whole blocks: the last token is always computed."
+    treatment = "leave-the-last-token"
     instrument = "whole hits"
 
     def build(self) -> Engine:
@@ -108,3 +128,10 @@ class WholePromptHit(Patient):
         """Prompts of 7, 8 and 9 tokens, each asked twice."""
         prompts = [tokens_of(((f"prompt {n}", n),), 512) for n in (7, 9, 8)]
         return [Visit(1 + 8 * i, prompts[i // 2], 4) for i in range(6)]
+
+    def evidence(self) -> list[int]:
+        """Somebody starts with every token of the prompt cached."""
+        return where(
+            self.recorder,
+            lambda event: isinstance(event, ev.Admit) and event.cached == len(self.prompts[event.request]),
+        )

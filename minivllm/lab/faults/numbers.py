@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minivllm import events as ev
 from minivllm.config import EngineConfig
 from minivllm.core.plan import Plan
 from minivllm.engine import Engine
 from minivllm.kernels.reference import ReferenceOps, gather, rotate
+from minivllm.lab.faults.evidence import where
 from minivllm.lab.faults.patient import Patient, Visit
 from minivllm.lab.faults.tiny import engine_with_model
 from minivllm.lab.tensors import poison
@@ -65,42 +67,64 @@ class HalfSum(_OwnDecode):
         return (weights @ v[0]) / torch.from_numpy(total.astype(np.float32))
 
 
+UNWRITTEN = 3
+"""The block of the pool in which nobody ever wrote."""
+
+
 class UnmaskedTail(Patient):
     """A block that comes from fresh memory holds NaN past the request's last token, and the kernel lets it through."""
 
     complaint = "One request answers with the same token for ever; its neighbours are fine."
     cause = "The kernel masks scores but multiplies V unmasked: weight 0 times an unwritten NaN is NaN."
     cure = "Mask V as well as the scores: load with `other=0.0`."
+    treatment = "mask-values"
     instrument = "nan"
 
     def build(self) -> Engine:
         """One block of the pool was never written by anybody."""
         kernels = ReferenceOps() if self.cured else UnmaskedValues()
         engine = engine_with_model(self.model, EngineConfig(block_size=8, num_blocks=24), kernels)
-        poison(engine, [3])
+        poison(engine, [UNWRITTEN])
         return engine
 
     def visits(self) -> list[Visit]:
         """Three requests; the second gets the bad block."""
         return [Visit(1, tokens_of(((f"user {i}", 11 + i),), 512), 10) for i in range(3)]
 
+    def evidence(self) -> list[int]:
+        """Whoever holds the bad block decodes."""
+        owners: set[str] = set()
+
+        def shows(event: ev.Event) -> bool:
+            if isinstance(event, ev.Take) and event.block == UNWRITTEN:
+                owners.add(event.request)
+            return isinstance(event, ev.Run) and event.decode and event.request in owners
+
+        return where(self.recorder, shows)
+
 
 class HalfPrecisionSum(Patient):
     """Short answers are right, long ones drift, and from some length on all is garbage."""
 
-    complaint = "Quality is fine in tests, but after two thousand tokens of context answers make no sense."
+    complaint = "Answers are right in every test; past two thousand tokens of context some are not."
     cause = "The softmax denominator is accumulated in float16, where 2,048 + 0.9 is 2,048."
     cure = "Accumulate in float32, whatever the dtype of K and V."
+    treatment = "float32-sum"
     instrument = "inexact"
 
     def build(self) -> Engine:
         """A decode kernel with a float16 accumulator."""
         kernels = ReferenceOps() if self.cured else HalfSum()
-        return engine_with_model(self.model, EngineConfig(block_size=16, num_blocks=200), kernels)
+        return engine_with_model(self.model, EngineConfig(block_size=16, num_blocks=600), kernels)
 
     def visits(self) -> list[Visit]:
-        """A short request and a long one."""
-        return [Visit(1, tokens_of((("short", 40),), 512), 6), Visit(2, tokens_of((("long", 2600),), 512), 6)]
+        """A short request and three long ones."""
+        long = [Visit(2, tokens_of(((f"long {i}", 2600),), 512), 8) for i in range(3)]
+        return [Visit(1, tokens_of((("short", 40),), 512), 8), *long]
+
+    def evidence(self) -> list[int]:
+        """Somebody decodes with more than 2,048 tokens of context."""
+        return where(self.recorder, lambda event: isinstance(event, ev.Run) and event.decode and event.start >= 2048)
 
 
 class StaleTable(Patient):
@@ -109,6 +133,7 @@ class StaleTable(Patient):
     complaint = "No error, no NaN; answers start well and go wrong after a few tokens."
     cause = "Blocks added to a running request are not sent to the device, which goes on with what stood there before."
     cure = "Every change of a table must travel with the plan; compare both sides in a debug build."
+    treatment = "send-table-changes"
     instrument = "tables"
 
     def build(self) -> Engine:
@@ -127,3 +152,19 @@ class StaleTable(Patient):
     def visits(self) -> list[Visit]:
         """Four requests that outgrow their first blocks."""
         return [Visit(1 + i, tokens_of(((f"user {i}", 9 + i),), 512), 12) for i in range(4)]
+
+    def evidence(self) -> list[int]:
+        """Somebody takes a block after the first ones, or decodes past the blocks that the device knows."""
+        size = self.engine.config.block_size
+
+        def shows(event: ev.Event) -> bool:
+            if isinstance(event, ev.Take):
+                return event.index >= self._first_blocks(event.request)
+            if isinstance(event, ev.Run):
+                return event.start >= size * self._first_blocks(event.request)
+            return False
+
+        return where(self.recorder, shows)
+
+    def _first_blocks(self, request: str) -> int:
+        return -(-len(self.prompts[request]) // self.engine.config.block_size)

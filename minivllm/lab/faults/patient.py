@@ -27,12 +27,13 @@ class Patient:
     """A subclass gives the engine in `build` and its traffic in `visits`; everything else is the same for all.
 
     `complaint` is what its owner sees; `cause`, `cure` and `instrument` (which one shows it) are for after the
-    diagnosis. `also`: instruments that show the same fault from another side.
+    diagnosis. `treatment` names the cure in a word. `also`: instruments that show the same fault from another side.
     """
 
     complaint: ClassVar[str]
     cause: ClassVar[str]
     cure: ClassVar[str]
+    treatment: ClassVar[str] = ""
     instrument: ClassVar[str]
     also: ClassVar[tuple[str, ...]] = ()
     max_ticks: ClassVar[int] = 600
@@ -62,6 +63,10 @@ class Patient:
         """The traffic."""
         raise NotImplementedError
 
+    def evidence(self) -> list[int]:
+        """The ticks in which the fault can be seen, after a run."""
+        raise NotImplementedError
+
     def step(self) -> None:
         """Let in who is due, one tick, and hold the instruments of bookkeeping to the engine. An error ends the run."""
         engine = self.engine
@@ -88,6 +93,19 @@ class Patient:
         for name, check in checks.items():
             if name not in self._found and (found := check()):
                 self._found[name] = [f"tick {engine.tick}: {line}" for line in found]
+
+    def twin(self) -> "Patient":
+        """The same engine in good health, which nobody has visited, and to which no instrument listens."""
+        healthy = type(self)(cured=True, model=self.model)
+        if healthy._scope:
+            healthy._scope.remove()
+        return healthy
+
+    def say(self, prompt: list[int], tokens: int) -> list[int]:
+        """What this engine answers to `prompt`, greedily; alone, if nobody else is there."""
+        name = self.engine.add(prompt, SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True))
+        self.engine.run()
+        return self.engine.result(name).outputs[0].token_ids
 
     def run(self) -> "Patient":
         """To the end of the traffic, an error, or `max_ticks`."""

@@ -1,0 +1,640 @@
+# %% [markdown]
+# # 10 · The diagnosis lab
+#
+# **An engine rarely says what is wrong with it. It says that answers are slow, or odd, or that memory is gone. What
+# lies behind that can be found, in few steps, if you know which question splits the suspects.**
+#
+# You will be able to
+#
+# - read an engine's vital signs, and say which of twelve faults they rule out;
+# - choose the one instrument that decides, and find the tick in which the fault can be seen;
+# - name the cure, and say why it is not the other one;
+# - write a leak detector, and a detective that finds all twelve without you;
+# - make an engine ill on purpose, for somebody else to find out.
+#
+# | needs | time | device |
+# | --- | --- | --- |
+# | chapters 03, 06 and 07; the others help | 75 min | CPU; about 15 seconds of computing |
+#
+# **An engine is sick: what is it?** Here is one that answers four people. No error, no warning. This is what it says,
+# and what it should have said:
+
+# %%
+from collections import Counter
+
+from minivllm import Engine, EngineConfig
+from minivllm.core.policy import FCFS
+from minivllm.lab import check, expect, hint, predict, progress, reveal
+from minivllm.lab.faults import INSTRUMENTS, Patient, Visit, admit
+from minivllm.lab.misses import explain_miss
+from minivllm.lab.ward import CAUSES, CURES, Case, board, guess
+from minivllm.lab.workloads import tokens_of
+from minivllm.viz import EngineView
+
+sick = Case(5)
+sick.run()
+for name in "AB":
+    print(f"{name} said       {sick.said(name)}")
+    print(f"  should say {sick.should_say(name)}")
+
+# %% [markdown]
+# It begins well, and then goes on with something else. The words would look like words.
+
+# %%
+predict(
+    "10.dashboard",
+    "Which figure of its dashboard will tell you?",
+    choices=["hit rate", "preemptions", "time to first token", "none of them"],
+)
+
+# %%
+print(str(sick.metrics).split("\ntime to first")[0])
+reveal("10.dashboard", "none of them")
+
+# %% [markdown]
+# Everything here is as it should be. Nobody would have woken you. You will meet this engine again in the ward, and
+# then you will find it.
+#
+# ## What a doctor has
+#
+# For every patient: the **complaint** of its owner, its **vital signs**, the engine view with its time travel, and
+# the **log** of any tick. All that is free. Then there are twelve instruments, `case.test("leaks")` and so on. The
+# first one is free, each further one costs a point. Who makes all twelve tests finds everything, and has learnt
+# nothing.
+
+# %%
+for name in INSTRUMENTS:
+    print(name)
+
+# %% [markdown]
+# | instrument | asks |
+# | --- | --- |
+# | audit | do tables, reference counts, free queue and index agree? (chapter 07) |
+# | leaks | which references does no table explain? |
+# | tables | does the device have the same block tables as the scheduler? (03) |
+# | nan | in which layer, for whom, does a value stop being a number? (04) |
+# | inexact | where does attention differ from float32 by more than 2 %? (04) |
+# | whole hits | did somebody start with every token cached? (06) |
+# | broken prefixes | do prompts share their text, and not their beginning? (06) |
+# | evicted too soon | was a block computed again after its eviction? (07) |
+# | ping-pong | how much of what was computed did preemptions throw away? (05) |
+# | overtaken | did somebody wait while more than 40 later ones passed? (05, 08) |
+# | wasted ends | how much of the held slots will never be written? (03) |
+# | long tables | are there more than 32 blocks to a request, nearly one per token? (03) |
+#
+# A diagnosis has three parts: a **cause**, a **tick** in which it can be seen, and a **cure**. They earn four, three
+# and three points.
+
+# %%
+for cause, words in CAUSES.items():
+    print(f"{cause:20} {words}")
+
+# %%
+for cure, words in CURES.items():
+    print(f"{cure:20} {words}")
+
+
+# %% [markdown]
+# ## Two patients together
+
+
+# %%
+def meet(number):
+    case = Case(number)
+    view = EngineView(case.engine, title=f"patient {number}")  # from before the first tick on
+    case.run()
+    print(case)
+    view.show()
+    return case, view
+
+
+case1, view1 = meet(1)
+
+# %% [markdown]
+# **Read it from the top.** Everybody is answered, nobody waits, no text is wrong. One line is out of the ordinary:
+# not one hit, with a system prompt that all share. The pool cannot be to blame: nothing was evicted. So were the
+# prefixes never the same? Compare two prompts, as token ids:
+
+# %%
+predict("10.first", "In which block will the two prompts differ first?", unit="")
+
+# %%
+miss = explain_miss(case1.prompts["A"], case1.prompts["B"], block_size=8)
+print(miss)
+reveal("10.first", miss.block)
+
+# %% [markdown]
+# The very first token. In chapter 06 it was a clock. After that, 96 tokens agree, and it does not help: a hash covers
+# all that came before. Now the tick. The second request starts in tick 7, and there it can be seen:
+
+# %%
+case1.log(7)
+
+# %%
+case1.diagnose(cause="dynamic-prompt", tick=7, cure="stable-text-first")
+
+# %% [markdown]
+# Ten points, and no instrument was needed. The second patient is worse off:
+
+# %%
+guess(2)
+
+# %%
+case2, view2 = meet(2)
+
+# %% [markdown]
+# Thirty came. Six were answered, and twenty left before that. In the end four wait, and *nobody runs*: that is the
+# line to stop at. They wait for memory. Who has it?
+
+# %%
+case2.log(120)
+
+# %%
+predict("10.lost", "The pool has 16 blocks, and nobody runs. How many will have a reference?", unit="blocks")
+
+# %%
+reveal("10.lost", sum(block.ref > 0 for block in case2.engine.snapshot().blocks), "blocks")
+for finding in case2.test("leaks"):
+    print(finding)
+
+# %% [markdown]
+# Twelve blocks are held by nobody, and an instrument that is held to the engine after every tick saw it first in tick
+# 7. What happened there?
+
+# %%
+case2.log(7)
+
+# %%
+view2.tick = 6
+print("tick 6, B's table:", view2.snapshot.request("B").table)
+
+# %% [markdown]
+# B is aborted. Its table was 3, 4, 5, and it lets go of 4 and 3. (Tail first, as in chapter 07, but the tail is
+# missing.) This is what "out of memory with memory free" looks like from inside. Aborts are rare in tests, and common
+# on a Monday.
+
+# %%
+case2.diagnose(cause="leak", tick=7, cure="release-everything")
+
+# %% [markdown]
+# > **Checked against the source.** The article's list for "out of memory while not full" is: candidates not
+# > reclaimed, blocks leaked, pool too small. The signs tell them apart. A pool that is too small evicts, and its
+# > requests run. After a leak, nobody runs. Candidates that are not reclaimed do not occur here: taking a block *is*
+# > reclaiming one.
+#
+# ## The ward
+#
+# Ten patients are left. For each: read the signs, say what they rule out, look at the ticks that matter, choose an
+# instrument if you need one, and fill in the three dots. A wrong answer costs nothing but pride; `diagnose` tells you
+# what would have to be true. What it was is folded below each. And before all that, guess from the complaint alone
+# where the fault is: in settings and traffic (nothing is broken, it only does not fit), in the books (tables,
+# references, hits), or in the numbers that a kernel computes.
+#
+# ### Patient 3
+
+# %%
+guess(3)
+
+# %%
+case3, view3 = meet(3)
+
+# %%
+# Your examination. Try case3.log(10), view3.tick = 10, case3.test("…")
+
+# %%
+case3.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# The median wait is one tick, the worst 266. Nothing is wrong for most, everything for a few. In the log, E arrives
+# before tick 10 with a prompt of 100 tokens, and in tick 13 somebody is admitted who came later. So it goes on until
+# no short prompt is left. `diagnose("starvation", 13, "ageing")`
+#
+# </details>
+#
+# ### Patient 4
+
+# %%
+guess(4)
+
+# %%
+case4, view4 = meet(4)
+
+# %%
+# Your examination.
+
+# %%
+case4.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# All of the pool is held, and of that 27 % is in use. Each has one block, and eight run at a time because there are
+# eight blocks. They are 256 slots long, and the requests are not. From tick 3 on somebody waits for memory while most
+# of it is empty. `diagnose("huge-blocks", 3, "smaller-blocks")`
+#
+# </details>
+#
+# ### Patient 5
+#
+# You know this one. No figure tells; only the text is wrong, for all four.
+
+# %%
+guess(5)
+
+# %%
+case5, view5 = meet(5)
+
+# %%
+# Your examination.
+
+# %%
+case5.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# Wrong text without an error: the tables, a NaN, or a sum. All four are wrong, so it is hardly the length or one bad
+# block. `case5.test("tables")` says: in tick 5 the scheduler gives A block 12 as its logical block 3, and the device
+# still has a 0 there. From then on A writes into block 0, where its own beginning is, and B, C and D write there too.
+# Two copies of one table, and one of them is not told. `diagnose("stale-table", 5, "send-table-changes")`
+#
+# </details>
+#
+# ### Patient 6
+
+# %%
+guess(6)
+
+# %%
+case6, view6 = meet(6)
+
+# %%
+# Your examination.
+
+# %%
+case6.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# Hits fall from 55 to 17 %, and there are 94 evictions. So the prefixes are the same; they are not there any more. In
+# tick 51 K computes a block again that was evicted in tick 49. With a clock in the prompt, the hits would be 0 from the
+# beginning, and nothing would have to be evicted. `diagnose("small-pool", 51, "larger-pool")`
+#
+# </details>
+#
+# ### Patient 7
+
+# %%
+guess(7)
+
+# %%
+case7, view7 = meet(7)
+
+# %%
+# Your examination.
+
+# %%
+case7.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# It stops in tick 41. The log of that tick: F arrives with 8 tokens, hits two blocks of four, starts with 8 tokens
+# from the cache, and prefills *0 tokens*. There is nothing to feed, and no row to sample from. Prompts of 7 and 9
+# tokens went well. (Chapter 06: the last token is always computed.) `diagnose("whole-prompt-hit", 41,
+# "leave-the-last-token")`
+#
+# </details>
+#
+# ### Patient 8
+
+# %%
+guess(8)
+
+# %%
+case8, view8 = meet(8)
+
+# %%
+# Your examination.
+
+# %%
+case8.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# One of three is wrong. The other two have the same code and the same settings, so it is something that this one has:
+# a block. `case8.test("nan")` names B, in layer 0, with 13 tokens: five of its second block's eight
+# slots. Nobody ever wrote to the other three. They held a NaN, and 0 times NaN is NaN. From tick 2 on, B gets token 0.
+# `diagnose("unmasked-tail", 2, "mask-values")`
+#
+# </details>
+#
+# ### Patient 9
+
+# %%
+guess(9)
+
+# %%
+case9, view9 = meet(9)
+
+# %%
+# Your examination.
+
+# %%
+case9.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# Not one slot is wasted, and a request takes 144 blocks. That is one for each token: tables as long as the text, and
+# a hash per token. In tick 1 alone, A takes 90. `diagnose("tiny-blocks", 1, "larger-blocks")`
+#
+# </details>
+#
+# ### Patient 10
+
+# %%
+guess(10)
+
+# %%
+case10, view10 = meet(10)
+
+# %%
+# Your examination.
+
+# %%
+case10.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# "Double free" means that a block had two owners and one reference. How? In tick 15, C hits blocks 0 to 3; they had
+# no reference and stood in the free queue, and there they stay. In tick 19 block 3 is the next in that queue, and C
+# takes it as its block 6, although it is also its block 3. In tick 20 D takes block 2. `case10.test("audit")` sees it
+# four ticks before any text is wrong. `diagnose("borrowed-block", 15, "hits-first")`
+#
+# </details>
+#
+# ### Patient 11
+
+# %%
+guess(11)
+
+# %%
+case11, view11 = meet(11)
+
+# %%
+# Your examination.
+
+# %%
+case11.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# Fifteen preemptions have thrown away 43 % of what was computed. The pool is full, so somebody must go. But the
+# victim is whoever has computed *most*, and comes back to push out the next. In tick 4 it happens for the first time.
+# `diagnose("ping-pong", 4, "fewer-seats")`. (With a larger pool nobody would have to go at all, if you have one.)
+#
+# </details>
+#
+# ### Patient 12
+
+# %%
+guess(12)
+
+# %%
+case12, view12 = meet(12)
+
+# %%
+# Your examination.
+
+# %%
+case12.diagnose(cause=..., tick=..., cure=...)
+
+# %% [markdown]
+# <details><summary>What it was</summary>
+#
+# One of four is wrong, and it is one of the long ones. `case12.test("inexact")`: with 2,601 tokens attention is off
+# by 17 %, and nothing is NaN. In float16, 2,048 + 0.9 is 2,048: past that, the sum under the softmax stops growing.
+# All three long ones are off; in two of them the best token is still the best. The first decode with so long a
+# context is in tick 3. `diagnose("half-precision-sum", 3, "float32-sum")`
+#
+# </details>
+
+# %%
+board()
+
+# %% [markdown]
+# ## From the symptom to the suspect
+#
+# | what you see | suspect | what it is not |
+# | --- | --- | --- |
+# | peak memory far above the estimate | `block_size` too large | a leak: that grows with time |
+# | throughput falls with paging | `block_size` too small | waste: every slot is used |
+# | no hits at all | dynamic text in front | the pool: nothing was evicted |
+# | hits fall as users come | pool too small | the prompts: they did hit |
+# | out of memory, and nobody runs | blocks not released | a small pool: somebody would run |
+# | first token late for a few | starvation | load: the median would be late too |
+# | busy, and little comes out | preemption ping-pong | a slow device |
+# | wrong text for all, no error | tables out of step | a kernel: short ones would be right |
+# | wrong text for one | unwritten memory, unmasked | its prompt |
+# | wrong text beyond a length | a sum in half precision | tables: they are right at any length |
+#
+# > **Checked against the source.** Six of these rows are the article's. Its "high first-token latency under
+# > concurrency: prefill and decode interleave" was chapter 05: chunked prefill bounds it, and the cost moves to
+# > whoever has the long prompt.
+#
+# ## Exercises
+#
+# **1. A leak detector.** You get the reference counts, `refs[block]`, and the tables of all live requests by name.
+# Return a dict: each block that has more references than the tables explain, and how many more. Stuck?
+# `hint("10.leaks")`, then `2` and `3`.
+
+
+# %%
+def leaks(refs, tables):
+    return ...
+
+
+check("10.leaks", leaks)
+
+# %% [markdown] tags=["solution:10.leaks"]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def leaks(refs, tables):
+#     owned = Counter(block for table in tables.values() for block in table)
+#     return {block: refs[block] - owned[block] for block in range(len(refs)) if refs[block] > owned[block]}
+# ```
+#
+# The engine's own one is `minivllm.core.audit.leaks`. It is as long.
+#
+# </details>
+
+# %% [markdown]
+# **2. A detective.** Write down your method as a program. It gets a case that has run, and returns the name of a
+# cause. `case.signs` has the figures: `error` (None or a text), `unlike` (how many answers are wrong), `waiting` (at
+# the end), `lost`, `hits_early`, `hits_late`, `in_use` (shares from 0 to 1), `median_wait`, `worst_wait` (ticks),
+# `blocks` (per request). `case.test(name)` gives the lines of an instrument, and is counted. Find all twelve, with
+# one test each on average.
+
+# %%
+print(case6.signs.hits_early > case6.signs.hits_late, case6.signs.error, case6.signs.unlike)
+
+
+# %%
+def detective(case):
+    return ...
+
+
+check("10.detective", detective)
+
+# %% [markdown] tags=["solution:10.detective"]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def detective(case):
+#     signs = case.signs
+#     if signs.error:
+#         return "whole-prompt-hit" if case.test("whole hits") else "borrowed-block"
+#     if signs.unlike:
+#         if case.test("tables"):
+#             return "stale-table"
+#         return "unmasked-tail" if case.test("nan") else "half-precision-sum"
+#     if signs.waiting:
+#         return "leak"
+#     if signs.lost > 0.25:
+#         return "ping-pong"
+#     if signs.worst_wait > 10 * signs.median_wait:
+#         return "starvation"
+#     if signs.in_use < 0.5:
+#         return "huge-blocks"
+#     if signs.blocks > 100:
+#         return "tiny-blocks"
+#     return "small-pool" if signs.hits_early > 0 else "dynamic-prompt"
+# ```
+#
+# Seven tests for twelve patients. Only wrong text needs them: seven faults are plain from the signs, once you know
+# which figure speaks.
+#
+# </details>
+
+# %% [markdown]
+# ## Break it: a patient for a classmate
+#
+# All twelve are the engine you know, with one thing changed. This is how the starving one is made ill:
+
+# %%
+with expect(ValueError, match="patient is 'flu'"):
+    admit("flu")
+print(admit("starvation").engine.scheduler.policy.patience)
+
+# %% [markdown]
+# A policy without patience, and it was the policy's own setting. **3. Now yours.** Fill in what its owner says, the
+# cause, the cure, and the instrument that shows it. `build` gives an engine, ill unless `self.cured`. `visits` gives
+# the traffic: `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is cured. Then send
+# the class to somebody.
+
+
+# %%
+class Mine(Patient):
+    complaint = ...
+    cause = ...
+    cure = ...
+    instrument = ...
+
+    def build(self):
+        return Engine(EngineConfig(block_size=8, num_blocks=64, max_num_seqs=2))
+
+    def visits(self):
+        return [Visit(1 + 3 * n, tokens_of(((f"user {n}", 10),)), 6) for n in range(100)]
+
+
+check("10.patient", Mine)
+
+# %% [markdown] tags=["solution:10.patient"]
+# <details><summary>Solution</summary>
+#
+# ```python
+# class Newest(FCFS):
+#     def pick(self, waiting, cache, tick):
+#         return max(waiting, key=lambda request: request.arrival)
+#
+#
+# class Mine(Patient):
+#     complaint = "Whoever comes while it is busy is served last."
+#     cause = "The newest request is admitted first, so the oldest waits as long as others come."
+#     cure = "First come, first served."
+#     instrument = "overtaken"
+#
+#     def build(self):
+#         config = EngineConfig(block_size=8, num_blocks=64, max_num_seqs=2)
+#         return Engine(config) if self.cured else Engine(config, policy=Newest())
+#
+#     def visits(self):
+#         return [Visit(1 + 3 * n, tokens_of(((f"user {n}", 10),)), 6 + n % 2) for n in range(100)]
+# ```
+#
+# Two seats, and each request stays a little longer than its share of the time. So a queue builds up, and whoever is
+# at its end stays there.
+#
+# </details>
+
+# %% [markdown]
+# ## Quiz
+#
+# **1.** The hit rate of your service fell from 80 to 20 % last night. Prompts were not changed. What do you look at
+# first?
+#
+# <details><summary>Answer</summary>
+# Evictions. If they rose, more users share the same pool. If they did not, somebody did change the prompts.
+# </details>
+#
+# **2.** After a week memory is full. After a restart it is fine for a week. Which two figures decide?
+#
+# <details><summary>Answer</summary>
+# Blocks that have a reference, against blocks that stand in a table. If they are not equal, it is a leak, and the
+# restart is no cure.
+# </details>
+#
+# **3.** A kernel passes all its tests, on prompts of up to 500 tokens. What has not been tested?
+#
+# <details><summary>Answer</summary>
+# Long sums, memory that was not cleared, tables that grow while a request runs. Patients 12, 8 and 5 pass such tests.
+# </details>
+#
+# **4.** The mean time to first token is good, and people complain. Why is that no contradiction?
+#
+# <details><summary>Answer</summary>
+# Three of 93 waited for more than 200 ticks, the others for one. Look at the worst, not at the mean.
+# </details>
+#
+# ## What you have measured
+#
+# | | |
+# | --- | --- |
+# | faults, found from vital signs alone | 7 of 12 |
+# | instruments a good detective uses for all twelve | 7 |
+# | blocks held by nobody after 120 ticks of aborts | 12 of 16 |
+# | hits with a clock in front / a pool too small | 0 / 55, later 17 % |
+# | worst wait with starvation, median 1 tick | 266 ticks |
+# | computed tokens lost to ping-pong | 43 % |
+#
+# **An engine is sick: what is it?** First: is text wrong, did it stop, or is it slow? Then the one figure that is out
+# of the ordinary. Then one instrument. In that order.
+
+# %%
+progress("10")
+
+# %% [markdown]
+# **Read the real thing.** The patients are in [`minivllm/lab/faults`](../minivllm/lab/faults), the instruments in
+# [`minivllm/lab/instruments.py`](../minivllm/lab/instruments.py), what an engine can say about itself in
+# [`minivllm/core/audit.py`](../minivllm/core/audit.py). vLLM's figures for a dashboard are in
+# [`vllm/v1/metrics/stats.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/stats.py).
+#
+# **Next:** [11 · Beyond one GPU](11_beyond_one_gpu.ipynb) What changes with N GPUs and N replicas?

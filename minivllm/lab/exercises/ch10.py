@@ -1,0 +1,122 @@
+"""Chapter 10: find lost references, name a fault from its signs, and make an engine ill so that it can be seen."""
+
+from collections.abc import Callable
+from functools import cache
+
+from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.core.kv_manager import KVManager
+from minivllm.lab.faults import INSTRUMENTS, Patient, admit
+from minivllm.lab.grading import NotAttempted, exercise, require
+from minivllm.lab.ward import CAUSES, WARD, Case
+
+MOST_TESTS = 12
+
+Tables = dict[str, list[int]]
+
+
+@exercise(
+    "10.leaks",
+    hints=[
+        "Every table that holds a block explains one of its references. How many does each block have that none explains?",
+        "Count how often each block stands in the tables: Counter(b for table in tables.values() for b in table).",
+        "{b: refs[b] - owned[b] for b in range(len(refs)) if refs[b] > owned[b]}",
+    ],
+)
+def leaks(student: Callable[[list[int], Tables], dict[int, int]]) -> str:
+    """By hand first, then on engines: one that is well and shares blocks, and the patient."""
+    for refs, tables, expected, why in (
+        ([1, 1, 0], {"A": [0, 1]}, {}, "A explains both references, and a block with ref 0 is lost to nobody"),
+        ([2, 1, 1], {"A": [0, 1], "B": [0, 2]}, {}, "block 0 is in two tables, and has two references"),
+        ([1, 0, 1], {"A": [0]}, {2: 1}, "no table has block 2, and it still has a reference"),
+        ([3, 1], {"A": [0, 1]}, {0: 2}, "A explains one of the three references of block 0; two are lost"),
+        ([1, 1], {}, {0: 1, 1: 1}, "nobody is left, and both blocks have a reference"),
+    ):
+        got = student(list(refs), {name: list(table) for name, table in tables.items()})
+        require(
+            dict(got) == expected, f"refs {refs}, tables {tables}: {expected}, not {got}; {why}" if got != {} else why
+        )
+    healthy = Engine(EngineConfig(block_size=4, num_blocks=32))
+    for last in (7, 8, 9):
+        healthy.add([*range(20), last], SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))
+        healthy.step()
+    found = _on(healthy, student)
+    require(found == {}, f"an engine that is well, whose requests share blocks, is said to leak: {found}")
+    with admit("leak") as patient:
+        patient.run()
+        lost = _on(patient.engine, student)
+    require(len(lost) == 12, f"patient 2 has lost 12 blocks by the end; you find {len(lost)}")
+    return "12 blocks lost by patient 2, none by an engine that shares"
+
+
+def _on(engine: Engine, student: Callable[[list[int], Tables], dict[int, int]]) -> dict[int, int]:
+    cache_ = engine.scheduler.cache
+    assert isinstance(cache_, KVManager)
+    return student(list(cache_.pool.ref), {r.id: list(r.table) for r in engine.scheduler.requests.values()})
+
+
+@cache
+def _case(number: int) -> Case:
+    case = Case(number)
+    case.run()
+    return case
+
+
+@exercise(
+    "10.detective",
+    hints=[
+        "Three questions split them: did it stop with an error? is text wrong? else, which figure is out of the ordinary?",
+        "signs.error and signs.unlike name seven of the twelve together. For the others look at hits_early and hits_late, "
+        "waiting, lost, worst_wait, in_use and blocks; each tells of one.",
+        "if signs.error: 'whole-prompt-hit' if case.test('whole hits') else 'borrowed-block'; if signs.unlike: ask "
+        "'tables', then 'nan', else it is the sum; then one `if` for each of the others.",
+    ],
+)
+def detective(student: Callable[[Case], str]) -> str:
+    """All of the twelve, with one test each on average."""
+    found, spent, missed = 0, 0, ""
+    for number, cause in enumerate(WARD, 1):
+        case = _case(number)
+        case.tests.clear()
+        named = student(case)
+        require(isinstance(named, str) and named in CAUSES, f"{named!r} is no cause; they are {', '.join(CAUSES)}")
+        found += named == cause
+        spent += len(case.tests)
+        missed = missed or (f"patient {number} has {cause}, you say {named}" if named != cause else "")
+    words = f"{found} of {len(WARD)} found with {spent} tests"
+    require(found == len(WARD), f"{words}; {missed}")
+    require(spent <= MOST_TESTS, f"{words}: more than {MOST_TESTS}; let the signs decide which to make")
+    return words
+
+
+@exercise(
+    "10.patient",
+    hints=[
+        "Take one rule of the engine and break it by halves: who is admitted first, who is evicted, how large a block is.",
+        "A policy that admits the newest first lets the oldest wait as long as others come: instrument 'overtaken'.",
+        "build: Engine(config) if self.cured else Engine(config, policy=Newest()); visits: two seats, and a request every "
+        "other tick, a hundred of them, each a little longer than the seats can bear.",
+    ],
+)
+def patient(student: type[Patient]) -> str:
+    """The named instrument speaks when it is ill and no other does; cured, none does."""
+    require(isinstance(student, type) and issubclass(student, Patient), "give a subclass of Patient, the class itself")
+    if ... in (vars(student).get("complaint"), vars(student).get("instrument")):
+        raise NotAttempted
+    for name in ("complaint", "cause", "cure"):
+        text = getattr(student, name, "")
+        require(isinstance(text, str) and len(text.split()) >= 4, f"say its {name} in a sentence")
+    instrument = getattr(student, "instrument", None)
+    require(instrument in INSTRUMENTS, f"instrument is {instrument!r}; allowed: {', '.join(INSTRUMENTS)}")
+    spoke = {}
+    for cured in (True, False):
+        with student(cured=cured) as one:
+            require(bool(one.visits()), "nobody visits it: `visits` gives no traffic")
+            spoke[cured] = [name for name, lines in one.run().examine().items() if lines]
+            left = cured and (one.error is not None or one.engine.has_unfinished)
+            require(not left, f"cured, it does not answer everybody within {one.max_ticks} ticks ({one.error})")
+    require(not spoke[True], f"cured, it should be well, but these speak: {', '.join(spoke[True])}")
+    require(bool(spoke[False]), "ill, it looks well: no instrument shows anything. More traffic, or a worse fault")
+    require(instrument in spoke[False], f"{instrument!r} is silent; these speak: {', '.join(spoke[False])}")
+    others = [name for name in spoke[False] if name not in (instrument, *student.also)]
+    require(not others, f"these speak too: {', '.join(others)}; name them in `also`, or make the fault smaller")
+    return f"“{student.complaint}” Only {instrument!r} shows it, and the cure helps"

@@ -1,0 +1,145 @@
+"""A patient under a number: examined freely, tested for points, diagnosed in three parts; and its signs tell the truth."""
+
+import pytest
+import torch
+
+from minivllm.lab import record
+from minivllm.lab.faults import INSTRUMENTS, PATIENTS, admit
+from minivllm.lab.vital_signs import unlike
+from minivllm.lab.ward import CAUSES, CURES, WARD, Case, board
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """Every case, run once."""
+    made = {number: Case(number) for number in range(1, len(WARD) + 1)}
+    for case in made.values():
+        case.run()
+    return made
+
+
+def right(case):
+    patient = case._patient
+    return WARD[case.number - 1], patient.evidence()[0], patient.treatment
+
+
+def test_every_patient_has_a_bed_a_cause_and_a_cure_of_its_own():
+    assert sorted(WARD) == sorted(PATIENTS) == sorted(CAUSES)
+    assert len(CURES) == len(PATIENTS)
+
+
+@pytest.mark.parametrize("number", range(1, len(WARD) + 1))
+def test_the_right_diagnosis_earns_all_points_and_each_wrong_part_costs_its_own(cases, number):
+    case = cases[number]
+    cause, tick, cure = right(case)
+    case.tests.clear()
+    other_cause, other_cure = next(c for c in CAUSES if c != cause), next(c for c in CURES if c != cure)
+    assert case.judge(cause, tick, cure)[0] == 10
+    assert case.judge(other_cause, tick, cure)[0] == 6
+    assert case.judge(cause, 0, cure)[0] == case.judge(cause, tick, other_cure)[0] == 7
+    assert case.judge(other_cause, 0, other_cure)[0] == 0
+
+
+@pytest.mark.parametrize("number", range(1, len(WARD) + 1))
+def test_the_evidence_is_in_the_recording_and_a_guess_is_no_evidence(cases, number):
+    case = cases[number]
+    evidence = case._patient.evidence()
+    ticks = len(case.recorder.ticks)
+    assert evidence
+    assert all(1 <= tick <= ticks for tick in evidence)
+    assert len(evidence) < ticks
+
+
+@pytest.mark.parametrize("name", PATIENTS)
+def test_in_good_health_hardly_anything_looks_like_the_fault(name):
+    with admit(name) as sick, admit(name, cured=True) as well:
+        before, after = len(sick.run().evidence()), len(well.run().evidence())
+    seen_in_the_healthy = {"leak": "aborts", "unmasked-tail": "the block", "half-precision-sum": "length",
+                           "stale-table": "growth", "borrowed-block": "hits"}  # fmt: skip
+    assert after < before or name in seen_in_the_healthy
+
+
+def test_the_first_instrument_is_free_and_a_repeated_one_is_paid_once(cases):
+    case = Case(2)
+    case.run()
+    diagnosis = right(case)
+    for name, points in (("leaks", 10), ("leaks", 10), ("nan", 9), ("tables", 8), ("nan", 8)):
+        case.test(name)
+        assert case.judge(*diagnosis)[0] == points
+    for name in INSTRUMENTS:
+        case.test(name)
+    assert case.judge(*diagnosis)[0] == 0  # never below
+    assert case.test("leaks") == ["tick 7: block 5: 1 reference nobody owns"]
+
+
+def test_a_wrong_cause_is_answered_with_the_instrument_that_would_show_it(cases):
+    words = cases[1].judge("leak", 7, "stable-text-first")[1]
+    assert words[0] == "✗ cause: leak. “leaks” would show it, and is silent"
+    assert cases[2].judge("borrowed-block", 7, "ageing")[1][0].endswith("does speak, but for another reason")
+
+
+def test_the_best_points_are_kept_and_shown(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIVLLM_HOME", str(tmp_path))
+    case = Case(1)
+    case.run()
+    case.diagnose()
+    assert record.load()["results"] == {}
+    case.diagnose("dynamic-prompt", 7, "stable-text-first")
+    case.diagnose("leak", 7, "ageing")
+    capsys.readouterr()
+    board()
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["points", "10", "–"]
+
+
+def test_bad_input_is_named_and_nothing_is_lost(cases):
+    case = cases[3]
+    before = list(case.tests)
+    for call, words in (
+        (lambda: Case(13), "patient is 13; allowed: 1 to 12"),
+        (lambda: Case("3"), "patient is '3'"),
+        (lambda: case.test("x-ray"), "instrument is 'x-ray'; allowed: audit"),
+        (lambda: case.diagnose("flu", 1, "ageing"), "cause is 'flu'; allowed: borrowed-block"),
+        (lambda: case.diagnose("leak", 1, "rest"), "cure is 'rest'; allowed: ageing"),
+        (lambda: case.log(0), "there are 1 to 282"),
+        (lambda: case.log(5, 4), "in order"),
+        (lambda: case.log(283), "there are 1 to 282"),
+        (lambda: case.said("nobody"), "was not answered"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    assert case.tests == before
+
+
+def test_a_log_shows_the_tick_in_which_a_step_failed(cases, capsys):
+    cases[10].log(22)
+    told = capsys.readouterr().out
+    assert "C lets go of block 3" in told
+    assert told.endswith("the step failed, and the engine began again with an empty pool\n")
+    cases[7].log(41)
+    assert "F prefills 0 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("stale-table", 4), ("unmasked-tail", 1), ("half-precision-sum", 1), ("borrowed-block", 1), ("leak", 0)],
+)
+def test_wrong_text_is_counted_against_a_healthy_engine(name, wrong):
+    with admit(name) as sick, admit(name, cured=True) as well:
+        assert len(unlike(sick.run())) == wrong
+        assert unlike(well.run()) == []
+
+
+def test_what_should_have_been_said_is_what_a_healthy_engine_says(cases):
+    case = cases[5]
+    with admit("stale-table", cured=True) as well:
+        well.run()
+        assert {name: case.should_say(name) for name in well.answers} == well.answers
+    assert case.said("A") != case.should_say("A")
