@@ -3,6 +3,13 @@ import { State } from "./state.js";
 
 const EVERY = 16;
 
+// what happened until a step failed: then the engine tells anew all that is there, which happened earlier
+function untilFailure(events) {
+  const start = events.findIndex((e) => e.kind === "start");
+  const anew = events.findIndex((e, at) => start >= 0 && at > start && e.kind === "engine" && !e.changed.length);
+  return anew < 0 ? events : events.slice(0, anew);
+}
+
 export class Trace {
   constructor(offset = 0, low = 0) {
     this.offset = offset;   // engine tick of index 0
@@ -28,7 +35,7 @@ export class Trace {
     this.cache.clear();
     if (this.edge === 1) this.totals = [summary(this.at(0), [], null)];
     for (const event of tick.events) this.head.apply(event);
-    this.totals.push(summary(this.head, tick.opening ? [] : tick.events, this.totals[this.edge - 1]));
+    this.totals.push(summary(this.head, tick.opening ? [] : untilFailure(tick.events), this.totals[this.edge - 1]));
     if (this.edge % EVERY === 0) this.checkpoints[this.edge / EVERY] = this.head.clone();
   }
 
@@ -39,7 +46,7 @@ export class Trace {
 
   // events that belong to what is shown at tick i; at the live edge also those since then
   events(i) {
-    const told = i > 0 && !this.ticks[i - 1].opening ? this.ticks[i - 1].events : [];
+    const told = i > 0 && !this.ticks[i - 1].opening ? untilFailure(this.ticks[i - 1].events) : [];
     return i === this.edge ? [...told, ...this.tail.map((t) => t.event)] : told;
   }
 

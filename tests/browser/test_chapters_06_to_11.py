@@ -1,4 +1,4 @@
-"""Chapters 06 to 09 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
+"""Chapters 06 to 11 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
 
 from walking import agrees, cells, chapter, click, head, press, shots
 
@@ -57,4 +57,20 @@ def test_chapter_09_the_point_moves_along_the_roof(open_chapter):
     lab.python("roof.set('batch', 256)")
     agrees(lab, ".rf", "roof.sentence")
     assert lab.python("print(round(roof.limit_ms, 2))") == "4.39"
+    assert cells(lab) == before
+
+
+def test_chapter_10_a_patient_is_stepped_back_and_a_failed_step_is_told_up_to_there(open_chapter):
+    lab = chapter(open_chapter, "10", ".mv.ev")
+    before = cells(lab)
+    head(lab, ".ev", r"Tick 71\s*of 71")
+    agrees(lab, ".ev", "view1.sentence")
+    shots(lab, "chapter-10-patient", ".mv.ev")
+    press(lab, ".ev", "Home", "ArrowRight")
+    head(lab, ".ev", r"Tick 1\s*of 71")
+    agrees(lab, ".ev", "view1.sentence")
+    failed = lab.page.locator(".mv.ev").nth(9)
+    failed.scroll_into_view_if_needed()
+    failed.locator(".head", has_text="The step failed").wait_for()
+    failed.locator("h2", has_text="2 of 8,192 tokens used").wait_for()  # what the engine tells anew is no work
     assert cells(lab) == before

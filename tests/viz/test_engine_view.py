@@ -5,7 +5,7 @@ from base64 import b64decode
 
 import pytest
 
-from minivllm import Engine, EngineConfig
+from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.viz import lifetime
 from minivllm.viz.engine_view import EngineView
 
@@ -248,3 +248,15 @@ def test_words_typed_into_a_simulation_share_blocks_and_are_kept(scene, view):
     view.handle({"type": "goto", "tick": 2})
     assert view.snapshot.request("B").cached == 4
     assert sent(view, "tick")[0]["words"]["A"][:3] == ["you", "are", "a"]
+
+
+def test_the_static_picture_of_a_pool_of_thousands_stays_small_and_marks_every_block():
+    engine = Engine(EngineConfig(block_size=4, num_blocks=3000))
+    view = EngineView(engine)
+    for first in (0, 10_000):
+        engine.add([*range(first, first + 2000)], SamplingParams(temperature=0, max_tokens=3))
+    view.step(4)
+    html = view.static()["text/html"]
+    picture = b64decode(re.search(r"base64,([^\"]+)", html)[1]).decode()
+    assert len(html) < 150_000
+    assert picture.count("h-8z") == 3000

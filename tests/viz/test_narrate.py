@@ -119,3 +119,15 @@ def test_a_log_is_grouped_like_the_code_and_never_longer_than_a_dozen_lines():
     crowd = [e for n in range(40) for e in (ev.Take(f"r{n}", n, 0), ev.Publish(f"r{n}", n, 0, "beef" * 16, None))]
     assert len(tick_log([*TICK, *crowd], {}, {})) <= MOST
     assert tick_log([*TICK, *crowd], {}, {})[0].text == "40 blocks taken, by r0, r1, r2, r3 and 36 more"
+
+
+def test_a_step_that_failed_is_told_up_to_there_and_not_what_the_engine_tells_anew():
+    anew = [ev.Engine(4, 14), ev.Arrive("D", 14, 6), ev.Admit("A", 0, True), ev.Finish("A", "length", 8)]
+    told = [*TICK, ev.Run("C", 5, 1, True, True), ev.Finish("C", "length", 8), *anew, ev.End(1)]
+    assert sentence(told) == "C finished. The step failed: the pool starts over, empty, and whoever ran waits again."
+    assert [line.text for line in tick_log(told, {}, {})] == ["C computes 1 token", "C is done after 8 tokens"]
+
+
+def test_settings_told_before_the_first_tick_are_no_failure():
+    told = [ev.Engine(4, 14), ev.Arrive("A", 5, 6), *TICK, ev.Admit("A", 0, False), ev.Run("A", 0, 5, False, True)]
+    assert sentence(told) == "A starts and computes 5 prompt tokens."
