@@ -110,7 +110,7 @@ print("the second is at least three times as fast:", times[0] > 3 * times[1])
 first = "You are a careful assistant for Acme . Time : 14:07 . Answer in one short sentence and cite your source ."
 second = first.replace("14:07", "14:08")
 print(len(first.split()), "words each; different:", [w for w in first.split() if w not in second.split()])
-predict("06.words", "In blocks of 4 words these are 5 full blocks. How many can the second share?")
+predict("06.words", "With `User :` and a question behind, 7 blocks of 4 words. How many can the second share?")
 
 # %%
 chains = HashChains(
@@ -155,7 +155,7 @@ print("differs in token 27:", cached_tokens(engine, [*thirty[:27], 99, *thirty[2
 
 # %% [markdown]
 # A change costs its own block and *every later one*. Move the timestamp in the picture above to the end of the prompt,
-# and nearly everything can be shared.
+# and all the blocks before it can be shared.
 #
 # ## Break it: tokens alone
 #
@@ -238,11 +238,7 @@ print("with another token 0, 0 to share:", article([99, *thirty[1:]]), "hits cla
 # The match that the engine makes stops at the first name it does not know:
 
 # %%
-print(
-    "".join(inspect.getsource(PrefixIndex.match).partition("        for index")[1:]).split(
-        "            if not self.verify"
-    )[0]
-)
+print(inspect.getsource(PrefixIndex.match))
 
 # %% [markdown]
 # ## The edges of a hit
@@ -441,7 +437,7 @@ progress("06")
 # [`vllm/v1/core/kv_cache_utils.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/kv_cache_utils.py),
 # `hash_block_tokens`, with the same three parts, and
 # [`vllm/v1/core/single_type_kv_cache_manager.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/single_type_kv_cache_manager.py),
-# `find_longest_cache_hit`, which stops at the first miss.
+# `find_longest_cache_hit`, which for full attention stops at the first miss.
 #
 # **Next:** [07 · Reference counts and eviction](07_refcounts_eviction.ipynb) Who owns a block that two requests read,
 # and who dies first when the pool is full?

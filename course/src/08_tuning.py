@@ -14,9 +14,9 @@
 # | --- | --- | --- |
 # | chapters 05 and 07 | 45 min | CPU, simulated; about 20 seconds of computing |
 #
-# **Which block size, which pool, which policy, for *my* traffic?** Three kinds of it stand in this chapter for yours. All
-# run on the simulated engine, whose clock moves by what each step would cost on a real device: a minute of traffic takes
-# a fraction of a second, and two settings are compared on exactly the same requests.
+# **Which block size, which pool, which policy, for *my* traffic?** Three kinds of it stand in this chapter for yours.
+# All run on the simulated engine, whose clock moves by what each step would cost on a real device: a minute of
+# traffic takes a fraction of a second, and two settings are compared on exactly the same requests.
 
 # %%
 import inspect
@@ -42,8 +42,8 @@ for kind in KINDS:
 # %% [markdown]
 # - **chat**: 24 conversations over one of three system prompts. People read and type; the next turn comes seconds
 #   later, and begins with everything that was said.
-# - **agent**: programs with a description of their tools, 1500 tokens long. Their next call comes at once, and appends
-#   what a tool has answered.
+# - **agent**: programs with a description of their tools, 1500 tokens long. Their next call comes at once, and
+#   appends what a tool has answered.
 # - **batch**: 72 questions about 12 documents, all there from the beginning, in no order.
 #
 # ## Block size
@@ -78,8 +78,8 @@ reveal("08.large", round(blocks["agent", 256][1]), "%")
 
 # %% [markdown]
 # **Look at the hits**: they fall with the block size in every kind, but not alike. A shared prefix is rounded down to
-# whole blocks. Of 1500 shared tokens, blocks of 256 lose at most 255. Of a chat's 200, they lose all. So what counts is
-# the block against the *shared* part, as in chapter 03 it was the block against the length.
+# whole blocks. Of 1500 shared tokens, blocks of 256 lose at most 255. Of a chat's 200, they lose all. So what counts
+# is the block against the *shared* part, as in chapter 03 it was the block against the length.
 #
 # From 16 down to 4 hardly anything is gained, and the tables are four times as long.
 #
@@ -108,9 +108,9 @@ columns = ("kind", "pool tokens", "hit rate %", "first token ms", "preemptions")
 Result("", "", columns, rows, chart=Chart("line", "pool tokens", ("hit rate %",), by="kind")).figure()
 
 # %% [markdown]
-# Each curve rises and then is flat. Where it bends, everything that will be asked for again fits. That place depends on
-# how much is read *between two uses*: agents come back at once, so for them half the memory is nearly as good. People
-# take their time, and in the meantime others fill the pool.
+# Each curve rises and then is flat. Where it bends, everything that will be asked for again fits. That place depends
+# on how much is read *between two uses*: agents come back at once, so for them half the memory is nearly as good.
+# People take their time, and in the meantime others fill the pool.
 #
 # > **Checked against the source.** "Too small a prefix pool: evicted before reuse." Yes; and beyond the bend, more
 # > memory buys nothing at all. Both ends of the curve are worth money.
@@ -122,8 +122,8 @@ with expect(ValueError, match="larger num_blocks"):
     measure("agent", tokens=1024)
 
 # %% [markdown]
-# You can open any point of a sweep and look inside. `batch` with 3,072 tokens has preempted somebody; this is the tick
-# in which it happens first:
+# You can open any point of a sweep and look inside. `batch` with 3,072 tokens has preempted somebody; this is the
+# tick in which it happens first:
 
 # %%
 runner = TimedRunner(SimRunner(192, 16), TimeModel())
@@ -137,8 +137,8 @@ view.show()
 # %% [markdown]
 # ## Who goes first?
 #
-# A policy chooses among those who wait. Now a device with a tenth of the speed, 8 seats and 224 blocks, so that somebody
-# does.
+# A policy chooses among those who wait. Now a device with a tenth of the speed, 8 seats and 224 blocks, so that
+# somebody does.
 
 # %%
 predict(
@@ -151,33 +151,33 @@ predict(
 SLOW = TimeModel(step=20e-3, row=50e-6, prefill=200e-6, context=0.2e-6)
 
 
-def queue(kind, policy):
-    config = EngineConfig(num_blocks=224, max_num_seqs=8, max_num_batched_tokens=512, policy=policy)
+def queue(kind, policy, blocks):
+    config = EngineConfig(num_blocks=blocks, max_num_seqs=8, max_num_batched_tokens=512, policy=policy)
     metrics, _ = serve(config, make(kind), time=SLOW)
     seconds = sorted(s for _, s in metrics.ttft)
     return 100 * metrics.hit_rate, sum(seconds) / len(seconds), seconds[-1], metrics.throughput
 
 
-print("kind   policy            hits    first token, mean and worst   tokens/s")
-for kind in ("chat", "batch"):
+print("kind   blocks  policy            hits    first token, mean and worst   tokens/s")
+for kind, pool in (("chat", 224), ("batch", 224), ("batch", 1024)):
     for policy in ("fcfs", "longest-prefix", "shortest-prompt"):
-        hits, mean, worst, rate = queue(kind, policy)
-        print(f"{kind:6} {policy:16} {hits:5.1f} % {mean:10.2f} s {worst:10.2f} s {rate:15.1f}")
+        hits, mean, worst, rate = queue(kind, policy, pool)
+        print(f"{kind:6} {pool:6}  {policy:16} {hits:5.1f} % {mean:10.2f} s {worst:10.2f} s {rate:15.1f}")
 reveal("08.policy", "longest prefix")
 
 # %% [markdown]
-# **Look at the chat**: three times the same numbers. Hardly anybody waits there, so there is nothing to choose. **Look
-# at batch**: whoever asks about the document that was just read goes first, and the document is read once instead of
-# again and again. That is *affinity*.
+# **Look at the chat**: three times the same numbers. Hardly anybody waits there, so there is nothing to choose.
+# **Look at batch**: whoever asks about the document that was just read goes first, and the document is read once
+# instead of again and again. That is *affinity*.
 #
-# > **Checked against the source.** "Affinity queueing puts requests with the same prefix together." It does, and it is
-# > worth a fifth of the throughput here. It needs three things: a queue, shared prefixes, and a pool that cannot keep
-# > all of them. Take one away, and it changes nothing.
+# > **Checked against the source.** "Affinity queueing puts requests with the same prefix together." It does, and it
+# > is worth a fifth of the throughput here. It needs three things: a queue, shared prefixes, and a pool that cannot
+# > keep all of them. Take one away, as the last three rows do with the pool, and first come, first served is as good.
 #
 # ## Break it: affinity without ageing
 #
-# One document is asked about all the time, nearly twice as often as the device can answer. In between comes a stranger with
-# a letter of his own. When is it his turn?
+# One document is asked about all the time, nearly twice as often as the device can answer. In between comes a
+# stranger with a letter of his own. When is it his turn?
 
 
 # %%
@@ -186,27 +186,31 @@ class Affinity(FCFS):
         return max(waiting, key=lambda request: (len(cache.match(request)), -request.arrival))
 
 
-def wait_of_the_stranger(policy):
+def stranger(policy):
     manual = [Call(f"m{n}", 0.05 * n, (("manual", 480), (f"question {n}", 16)), 16) for n in range(300)]
     calls = [*manual, Call("stranger", 0.9, (("letter", 300),), 16)]
     config = EngineConfig(num_blocks=256, max_num_seqs=4, max_num_batched_tokens=512)
-    _, recording = serve(config, calls, time=SLOW, policy=policy)
+    metrics, recording = serve(config, calls, time=SLOW, policy=policy)
     told = [(tick, e) for tick, events in enumerate(recording.ticks) for e in events if e.kind in ("arrive", "admit")]
     came, left = (tick for tick, event in told if event.request == "stranger")
-    return left - came
+    seconds = sorted(s for _, s in metrics.ttft)
+    return left - came, sum(seconds) / len(seconds), seconds[-2], seconds[-1]
 
 
 predict("08.starve", "There are 300 questions about the manual. How many ticks does the stranger wait?", unit="ticks")
 
 # %%
-waits = {"first come": wait_of_the_stranger(FCFS()), "affinity": wait_of_the_stranger(Affinity())}
-reveal("08.starve", waits["affinity"], "ticks")
-print(waits, "· with ageing:", wait_of_the_stranger(LongestPrefix()))
+policies = {"first come": FCFS(), "affinity": Affinity(), "with ageing": LongestPrefix()}
+waits = {name: stranger(policy) for name, policy in policies.items()}
+reveal("08.starve", waits["affinity"][0], "ticks")
+print("             the stranger    mean    next to worst   worst to the first token")
+for name, (ticks, mean, second, worst) in waits.items():
+    print(f"{name:12} {ticks:6} ticks {mean:7.2f} s {second:10.2f} s {worst:13.2f} s")
 
 # %% [markdown]
-# Until the very end: somebody with a longer match is always there. It is called **starvation**, and no average shows it:
-# one of 301 waits, and the mean is as good as ever. The cure is **ageing**: whoever has waited for long enough goes
-# first, whatever the cache says. The engine's `LongestPrefix` says "long enough" is 64 ticks:
+# Until the very end: somebody with a longer match is always there. It is called **starvation**, and no average shows
+# it: one of 301 waits, and the mean is as good as ever. The cure is **ageing**: whoever has waited for long enough
+# goes first, whatever the cache says. The engine's `LongestPrefix` says "long enough" is 64 ticks:
 
 # %%
 print(inspect.getsource(LongestPrefix.pick))
@@ -214,9 +218,9 @@ print(inspect.getsource(LongestPrefix.pick))
 # %% [markdown]
 # ## Exercises
 #
-# **1. Choose.** Agents, on the slow device. You may spend 4,096 tokens of pool. Tables may have 300 entries at most, and
-# the mean time to the first token must be 0.23 s at most. (The longest of their requests has about 2,400 tokens.) Give an
-# `EngineConfig`. It is run on traffic that you have not seen. Stuck? `hint("08.config")`, then `2` and `3`.
+# **1. Choose.** Agents, on the slow device. You may spend 4,096 tokens of pool. Tables may have 300 entries at most,
+# and the mean time to the first token must be 0.23 s at most. (The longest of their requests has about 2,400 tokens.)
+# Give an `EngineConfig`. It is run on traffic that you have not seen. Stuck? `hint("08.config")`, then `2` and `3`.
 
 # %%
 config = ...
@@ -238,8 +242,8 @@ check("08.config", config)
 # %% [markdown]
 # **2. A policy.** `pick` gets the requests that wait, the cache, and the number of the tick, and returns one of them.
 # `cache.match(request)` is the list of blocks it would find; `request.arrival` is its place in the order of arrival,
-# `request.arrived_tick` the tick it came in. Be at least a fifth faster to the first token than first come, first served,
-# and let nobody wait for more than 200 ticks.
+# `request.arrived_tick` the tick it came in. Be at least a fifth faster to the first token than first come, first
+# served, and let nobody wait for more than 200 ticks.
 
 
 # %%
@@ -311,8 +315,8 @@ check("08.policy", Mine)
 # | batch, longest prefix instead of first come | 275 instead of 231 tokens/s |
 # | a stranger among 300 that share, without ageing | waits for more than a thousand ticks |
 #
-# **Which block size, pool and policy?** Blocks small against what is *shared*, a pool beyond the bend, and a policy only
-# where there is a queue. Replay your own traffic: `minivllm.lab.workloads.load` reads a file of it.
+# **Which block size, pool and policy?** Blocks small against what is *shared*, a pool beyond the bend, and a policy
+# only where there is a queue. Replay your own traffic: `minivllm.lab.workloads.load` reads a file of it.
 
 # %%
 progress("08")

@@ -33,17 +33,25 @@ class PrefixIndex:
         extra: tuple[tuple[str, str], ...] = (),
     ) -> list[int]:
         """Blocks holding the longest known run of `hashes` from the front; matching stops at the first miss."""
+        if self.verify:
+            return self._match_content(hashes, tokens, block_size, extra)
+        found: list[int] = []
+        for digest in hashes:
+            blocks = self.blocks.get(digest)
+            if not blocks:
+                break
+            found.append(next(iter(blocks)))
+        return found
+
+    def _match_content(
+        self, hashes: Sequence[bytes], tokens: Sequence[int], block_size: int, extra: tuple[tuple[str, str], ...]
+    ) -> list[int]:
+        """The same for hashes that are not trusted: a block is found only if it holds these tokens, after these."""
         found: list[int] = []
         past: Content | None = None
         for index, digest in enumerate(hashes):
-            candidates = self.blocks.get(digest)
-            if not candidates:
-                break
-            if not self.verify:
-                found.append(next(iter(candidates)))
-                continue
             past = Content(past, tuple(tokens[index * block_size : (index + 1) * block_size]), extra)
-            block = next((b for b in candidates if _same(self._content[b], past)), None)
+            block = next((b for b in self.blocks.get(digest, ()) if _same(self._content[b], past)), None)
             if block is None:
                 break
             found.append(block)

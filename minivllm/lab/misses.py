@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minivllm.core.hashing import chain
+from minivllm.narrate import count
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Miss:
         rows = zip(*self.hashes, strict=False)
         agreed = sum(a == b for a, b in rows)
         longest = max(map(len, self.hashes))
-        lines = [f"{agreed} full blocks of {self.block_size} agree"]
+        lines = [f"{count(agreed, 'full block')} of {self.block_size} tokens {'agrees' if agreed == 1 else 'agree'}"]
         shown = sorted({*range(min(2, agreed)), *range(max(0, agreed - 1), min(longest, agreed + 2))})
         for at, index in enumerate(shown):
             if at and index > shown[at - 1] + 1:

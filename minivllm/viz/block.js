@@ -9,8 +9,8 @@ export const paint = (ctx, id) => {
     : { "--f": `var(--f${at})`, "--t": `var(--t${at})`, "--x": `var(--x${at})`, "--o": `var(--o${at})` };
 };
 
-// a request's letter on its colour
-export const who = (ctx, id, cls = "") => h("span", { class: "who " + cls, style: paint(ctx, id), title: id.length > 4 ? id : null }, id.length > 4 ? id.slice(0, 3) + "…" : id);
+// a request's letter on its colour; of a long name the end, for names that belong together begin alike
+export const who = (ctx, id, cls = "") => h("span", { class: "who " + cls, style: paint(ctx, id), title: id.length > 4 ? id : null }, id.length > 4 ? "…" + id.slice(-3) : id);
 
 // a sentence from Python: text stays text, a request becomes its letter
 export const sentence = (ctx, spans, cls = "inline") => spans.map((part) => (typeof part === "string" ? part : who(ctx, part.who, cls)));

@@ -110,7 +110,7 @@ def _cell(block: BlockView, x: float, y: float, colour: Colour, evicted: bool, s
     out = rect(x, y, w, h, fill, edge, rx=6, **dash) + text(x + 6, y + 13, str(block.id), 9.5, t.ink2, mono=True)
     if used:
         names = [
-            name if len(name) <= 4 else f"{name[:3]}…" for name in block.owners[:2]
+            name if len(name) <= 4 else f"…{name[-3:]}" for name in block.owners[:2]
         ]  # beside the id there is no more room
         out += text(
             x + w - 6, y + 14, (" ".join(names) or f"ref {block.ref}")[:7], 12, colour.edge, weight=700, anchor="end"

@@ -238,7 +238,7 @@ def test_the_first_mismatch_is_named_by_block_and_token(index, block):
 def test_ten_blocks_agree_and_the_eleventh_differs():
     base = list(range(200))
     text = str(explain_miss(base, [*base[:165], 7, *base[166:]], 16))
-    assert text.splitlines()[0] == "10 full blocks of 16 agree"
+    assert text.splitlines()[0] == "10 full blocks of 16 tokens agree"
     assert "first different token: index 165, in block 10: 165 ≠ 7" in text
     assert sum("≠" in line and "block" in line and "index" not in line for line in text.splitlines()) == 2
 

@@ -143,3 +143,16 @@ def test_what_should_have_been_said_is_what_a_healthy_engine_says(cases):
         well.run()
         assert {name: case.should_say(name) for name in well.answers} == well.answers
     assert case.said("A") != case.should_say("A")
+
+
+def test_only_the_owner_of_the_bad_block_suffers_whatever_the_memory_held_before(monkeypatch):
+    empty = torch.empty
+
+    def dirty(*shape, **options):
+        made = empty(*shape, **options)
+        return made.fill_(torch.nan) if made.is_floating_point() else made
+
+    monkeypatch.setattr(torch, "empty", dirty)
+    with admit("unmasked-tail") as patient:
+        monkeypatch.undo()
+        assert unlike(patient.run()) == ["B"]

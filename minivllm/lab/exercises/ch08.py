@@ -9,9 +9,11 @@ from minivllm.lab.device import TimeModel
 from minivllm.lab.grading import NotAttempted, exercise, require
 from minivllm.lab.replay import serve
 from minivllm.lab.workloads import Call, make
+from minivllm.narrate import count
 
 SLOW = TimeModel(step=20e-3, row=50e-6, prefill=200e-6, context=0.2e-6)
 MEMORY, ENTRIES, SECONDS, LONGEST = 4096, 300, 0.23, 2400
+LEAST_SEATS, LEAST_BUDGET = 4, 256
 PATIENCE = 200  # ticks
 
 
@@ -47,7 +49,11 @@ def config(chosen: EngineConfig) -> str:
         require(False, f"a request was refused: {error}")
     seconds = mean(s for _, s in metrics.ttft)
     words = f"{seconds:.2f} s to the first token, {100 * metrics.hit_rate:.0f} % hits"
-    cure = "use all the memory" if tokens < MEMORY else "smaller blocks find more"
+    cure = "smaller blocks find more"
+    if tokens < MEMORY:
+        cure = "use all the memory"
+    elif chosen.max_num_seqs < LEAST_SEATS or chosen.max_num_batched_tokens < LEAST_BUDGET:
+        cure = "they wait for a seat, or for their share of a step: max_num_seqs and max_num_batched_tokens are small"
     require(seconds <= SECONDS, f"{words}: too slow; {cure}")
     return f"{words}, tables of at most {entries} entries"
 
@@ -72,9 +78,10 @@ def policy(student: type) -> str:
     require(mine < 0.8 * theirs, f"{words}: not a fifth better. Who would compute the least?")
     ticks = wait_of_a_stranger(student())
     require(
-        ticks <= PATIENCE, f"{words}; but somebody whose prompt nobody shares waits for {ticks} ticks: let them age"
+        ticks <= PATIENCE,
+        f"{words}; but somebody whose prompt nobody shares waits for {count(ticks, 'tick')}: let them age",
     )
-    return f"{words}; a stranger among many that share waits for {ticks} ticks"
+    return f"{words}; a stranger among many that share waits for {count(ticks, 'tick')}"
 
 
 def _untouched(student: type) -> bool:

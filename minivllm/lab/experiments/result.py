@@ -104,10 +104,16 @@ class Result:
             paper_bgcolor="rgba(0,0,0,0)",
             plot_bgcolor="rgba(0,0,0,0)",
             title=title or self.title,
-            xaxis={"title": x, "type": "category"},
+            xaxis={"title": x, **(_doubling(self.column(x)) if kind == "line" else {"type": "category"})},
             yaxis={"title": ", ".join(ys) if len(ys) < 3 else None, "rangemode": "tozero"},
         )
         return figure
+
+
+def _doubling(values: Sequence[Any]) -> dict[str, Any]:
+    """An axis on which a doubling is a step of one length, marked at the measured values."""
+    marks = sorted(set(values))
+    return {"type": "log", "tickvals": marks, "ticktext": [f"{mark:,}" for mark in marks]}
 
 
 def machine() -> str:

@@ -84,6 +84,7 @@ class UnmaskedTail(Patient):
         """One block of the pool was never written by anybody."""
         kernels = ReferenceOps() if self.cured else UnmaskedValues()
         engine = engine_with_model(self.model, EngineConfig(block_size=8, num_blocks=24), kernels)
+        engine.runner.kv.zero_()  # type: ignore[attr-defined]  # else other blocks would hold what was there before
         poison(engine, [UNWRITTEN])
         return engine
 

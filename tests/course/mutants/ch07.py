@@ -26,6 +26,11 @@ class Queue:
 MUTANTS = {
     "07.queue": [
         Mutant("is a list, which searches", source=LISTED, says="that is a search"),
+        Mutant(
+            "searches before it inserts",
+            ("self.order[block] = None", "self.order |= {} if block in list(self.order) else {block: None}"),
+            says="inserting one of 2,000 blocks compares",
+        ),
         Mutant("takes from the back", ("next(iter(self.order))", "next(reversed(self.order))"), says="from the front"),
         Mutant("does not give the block back", ("return block", "return None"), says="gives the block back"),
         Mutant(

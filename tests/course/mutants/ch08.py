@@ -25,6 +25,12 @@ MUTANTS = {
             ("num_blocks=256", "num_blocks=256, enable_prefix_caching=False"),
             says="leave it on",
         ),
+        Mutant("gives one seat", ("num_blocks=256", "num_blocks=256, max_num_seqs=1"), says="wait for a seat"),
+        Mutant(
+            "gives tiny steps",
+            ("num_blocks=256", "num_blocks=256, max_num_batched_tokens=64"),
+            says="their share of a step",
+        ),
         Mutant("leaves the pool open", (", num_blocks=256", ""), says="say how many blocks"),
         Mutant("gives a number", source="config = 16", says="give an EngineConfig"),
     ],
