@@ -51,10 +51,6 @@ class TimedRunner:
         self.seconds += self.model.seconds(plan)
         return self.runner.launch(plan)
 
-    def ready(self, ticket: Any) -> bool:
-        """Always."""
-        return True
-
     def wait(self, ticket: Any) -> StepResult:
         """The step's tokens."""
         return self.runner.wait(ticket)
@@ -77,10 +73,6 @@ class BlankRunner:
     def launch(self, plan: Plan) -> StepResult:
         """Every row gets the same token."""
         return StepResult([1] * len(plan.rows))
-
-    def ready(self, ticket: StepResult) -> bool:
-        """Always."""
-        return True
 
     def wait(self, ticket: StepResult) -> StepResult:
         """The result itself."""

@@ -115,10 +115,6 @@ class ModelRunner:
                 return ticket
         return self._eager(plan)
 
-    def ready(self, ticket: Ticket) -> bool:
-        """Whether `wait` would return at once."""
-        return ticket.event is None or ticket.event.query()
-
     def wait(self, ticket: Ticket) -> StepResult:
         """The tokens of a launched step, -1 for rows that sampled none."""
         if ticket.event is not None:

@@ -55,10 +55,6 @@ class SimRunner:
                 self.tokens[row.request_id].append(token)
         return StepResult(tokens)
 
-    def ready(self, ticket: StepResult) -> bool:
-        """Always: a simulated step is done when it was launched."""
-        return True
-
     def wait(self, ticket: StepResult) -> StepResult:
         """The result of a launched step."""
         return ticket

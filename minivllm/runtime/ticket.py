@@ -1,4 +1,4 @@
-"""What the engine asks of a runner: launch a plan, say whether it is done, wait for its tokens."""
+"""What the engine asks of a runner: launch a plan, wait for its tokens."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,9 +34,6 @@ class Runner(Protocol):
 
     def launch(self, plan: Plan) -> Any:
         """Start a step and return its ticket."""
-
-    def ready(self, ticket: Any) -> bool:
-        """Whether `wait` would return at once."""
 
     def wait(self, ticket: Any) -> StepResult:
         """The results of a launched step."""
