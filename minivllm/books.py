@@ -129,6 +129,8 @@ class Books:
         """
         if self.closed:
             return
+        if self.bus.active:
+            self.bus.emit(ev.Fail(plan is None))
         if plan is not None:
             self.scheduler.recover(plan)
         else:

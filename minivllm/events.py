@@ -259,6 +259,15 @@ class Fork(Event):
     max_tokens: int
 
 
+@_event("fail", "engine")
+@dataclass(frozen=True, slots=True)
+class Fail(Event):
+    """A step was cut short by an error or an interrupt. What follows in this tick puts the books in order: running
+    requests are preempted, or, if `rebuilt`, the pool starts over and all that is there is told anew."""
+
+    rebuilt: bool
+
+
 @_event("reset", "engine")
 @dataclass(frozen=True, slots=True)
 class Reset(Event):

@@ -103,6 +103,8 @@ def line(event: ev.Event) -> str:
             return f"{who} is done after {count(tokens, 'token')} ({event.detail or reason})"
         case ev.Fork(parent, who, blocks):
             return f"{who} forks from {parent}: shares {count(len(blocks), 'block')}"
+        case ev.Fail(rebuilt):
+            return f"the step failed{': the pool starts over, empty' if rebuilt else ''}; whoever ran waits again"
         case ev.Reset(blocks):
             return f"prefix cache emptied: {count(len(blocks), 'block')} forget their hashes"
         case ev.End(tick):
@@ -126,10 +128,10 @@ class Narrator:
         homes = {e.block: self.home.get(e.block, "") for e in told if isinstance(e, ev.Evict)}
         for event in told:
             self._follow(event)
-        told, failed = until_failure(told)
+        told, failure = until_failure(told)
         parts = self._crowd(told) if len(self.running) + len(self.waiting) > MANY else self._names(told, homes)
-        if failed:
-            parts.append(["The step failed: the pool starts over, empty, and whoever ran waits again."])
+        if failure:
+            parts.append([f"{line(failure)[0].upper()}{line(failure)[1:]}."])
         spans = [piece for at, part in enumerate(p for p in parts if p) for piece in ([" "] if at else []) + part]
         whole = any(isinstance(e, ev.Start) for e in told)
         return spans or (["Nothing happened: nobody runs and nobody waits."] if whole else [])
@@ -224,12 +226,13 @@ class Narrator:
         return [*parts, [*listing(tail), "."] if tail else []]
 
 
-def until_failure(told: list[ev.Event]) -> tuple[list[ev.Event], bool]:
-    """What happened before a step failed, and whether one did: then the engine tells anew all that is there."""
+def until_failure(told: list[ev.Event]) -> tuple[list[ev.Event], ev.Fail | None]:
+    """What happened without the tidying up after a failure, which lasts until the next tick starts; and the failure."""
     for at, event in enumerate(told):
-        if isinstance(event, ev.Engine) and not event.changed and any(isinstance(e, ev.Start) for e in told[:at]):
-            return told[:at], True
-    return told, False
+        if isinstance(event, ev.Fail):
+            start = next((later for later in range(at, len(told)) if isinstance(told[later], ev.Start)), len(told))
+            return told[:at] + told[start:], event
+    return told, None
 
 
 def sentence(events: Iterable[ev.Event], narrator: Narrator | None = None) -> str:

@@ -2,11 +2,14 @@
 
 import random
 import re
+from collections import Counter
 
 import pytest
 
 from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.core.eviction import LRU
 from minivllm.metrics import Metrics, quantile
+from minivllm.runtime.sim import SimRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 CONTIGUOUS = [(r, a) for r in ("max", "pow2", "oracle") for a in ("buddy", "first-fit")]
@@ -209,3 +212,50 @@ def test_a_quantile_is_a_value_that_was_measured(q, value):
 def test_a_quantile_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one value"):
         quantile([], 0.5)
+
+
+class FailsOnce(SimRunner):
+    """Cut short in its fourth step."""
+
+    steps = 0
+
+    def launch(self, plan):
+        self.steps += 1
+        if self.steps == 4:
+            raise RuntimeError("out of order")
+        return super().launch(plan)
+
+
+class ForgetsOnce(LRU):
+    """Fails in the middle of the bookkeeping, once."""
+
+    failed = False
+
+    def insert(self, block):
+        if not ForgetsOnce.failed:
+            ForgetsOnce.failed = True
+            raise RuntimeError("out of order")
+        super().insert(block)
+
+
+@pytest.mark.parametrize("broken", ["runner", "eviction"])
+def test_what_an_engine_tells_after_a_failure_is_counted_once(broken):
+    parts = {"runner": FailsOnce(32, 4)} if broken == "runner" else {"eviction": ForgetsOnce}
+    ForgetsOnce.failed = False
+    engine = Engine(EngineConfig(block_size=4, num_blocks=32), **parts)
+    metrics, counted = Metrics(engine), Counter()
+    engine.bus.subscribe(lambda event: counted.update([event.kind]))
+    for n in (5, 7, 9):
+        engine.add(list(range(n)), SamplingParams(max_tokens=n - 1, temperature=0))
+    failures = 0
+    while engine.has_unfinished:
+        try:
+            engine.step()
+        except RuntimeError:
+            failures += 1
+    assert failures == counted["fail"] == 1
+    assert metrics.finished == {"length": 3}
+    assert metrics.prompt_tokens == 5 + 7 + 9
+    assert metrics.generation_tokens == 4 + 6 + 8
+    assert len(metrics.ttft) == len(metrics.tpot) == 3
+    assert metrics.preemptions == 0

@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from minivllm.allowed import shown
+
 Status = Literal["○", "✓", "✗"]
 Checker = Callable[[Any], str]
 
@@ -105,18 +107,31 @@ def require(condition: bool, hint_if_not: str) -> None:
 def grade(name: str, answer: Any) -> Verdict:
     """Check `answer` (a value, a function, a class) against the exercise, and print nothing."""
     checker = find(name).checker
+    results: list[Any] = []
     try:
-        return Verdict("✓", checker(_watched(answer)))
+        return Verdict("✓", checker(_watched(answer, results)))
     except (NotAttempted, NotImplementedError):
         return Verdict("○", "not attempted")
     except Wrong as wrong:
         return Verdict("✗", str(wrong))
     except Exception as error:
-        return Verdict("✗", f"your code raised {in_short(error)}{_line_of(error, answer)}")
+        return Verdict("✗", _blame(error, answer, results))
 
 
-def _watched(answer: Any) -> Any:
-    """`answer`, but a plain value or a result of `...` means that nobody has begun."""
+def _blame(error: Exception, answer: Any, results: list[Any]) -> str:
+    """Whether the student's code raised the error, or what it gave back was of no use to the checker."""
+    code = getattr(answer, "__code__", None)
+    inside = code is None or any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
+    if inside or not results:
+        return f"your code raised {in_short(error)}{_line_of(error, answer)}"
+    missing = "; is a `return` missing?" if results[-1] is None else ""
+    return (
+        f"your function returned {shown(results[-1])}, and nothing can be done with that ({in_short(error)}){missing}"
+    )
+
+
+def _watched(answer: Any, results: list[Any]) -> Any:
+    """`answer`, but a plain value or a result of `...` means that nobody has begun. `results`: the last one it gave."""
     if answer is ...:
         raise NotAttempted
     if not inspect.isfunction(answer):
@@ -127,6 +142,7 @@ def _watched(answer: Any) -> Any:
         result = answer(*args, **kwargs)
         if result is ...:
             raise NotAttempted
+        results[:] = [result]
         return result
 
     return watch

@@ -16,14 +16,14 @@ from minivllm.kernels.reference import ReferenceOps
 class Stethoscope:
     """Listens to every attention of an engine with a model, until `remove()`.
 
-    `nan`: the first layer and request whose output is not finite. `inexact`: the first ones that differ from float32
-    arithmetic over the same pages by more than `tolerance` of the largest value. Every attention is computed twice.
+    Of each request, in words: `nan`, the first layer whose output is not finite; `inexact`, the first that differs from
+    float32 arithmetic over the same pages by more than `tolerance` of the largest value. Every attention is computed twice.
     Raises `ValueError` for an engine that simulates, or that replays CUDA graphs, which nobody can listen to.
     """
 
     def __init__(self, engine: Engine, tolerance: float = 0.02) -> None:
-        self.nan: list[str] = []
-        self.inexact: list[str] = []
+        self.nan: dict[str, str] = {}
+        self.inexact: dict[str, str] = {}
         self.tolerance = tolerance
         self._runner = cast(Any, engine.runner)
         if not hasattr(self._runner, "decoder") or getattr(self._runner, "graphs", None) is not None:
@@ -51,9 +51,9 @@ class Stethoscope:
             mine, theirs = out[starts[row] : starts[row + 1]].float(), right[starts[row] : starts[row + 1]]
             error = float((mine - theirs).abs().max() / theirs.abs().max())
             if not bool(mine.isfinite().all()):
-                self.nan = self.nan or [f"first non-finite value: {where}"]
+                self.nan.setdefault(name, f"first non-finite value: {where}")
             elif error > self.tolerance:
-                self.inexact = self.inexact or [f"first inexact value: {where}, off by {error:.1%}"]
+                self.inexact.setdefault(name, f"first inexact value: {where}, off by {error:.1%}")
         self._layer += 1
         return out
 

@@ -17,6 +17,8 @@ class VitalSigns:
     ticks: int
     came: int
     answered: int
+    left: int
+    """Aborted before they were answered."""
     unlike: int
     """Requests whose tokens are not those of a healthy engine that is asked the same, alone."""
     error: str | None
@@ -32,7 +34,9 @@ class VitalSigns:
     lost: float
     """Computed tokens that a preemption threw away, as a share of all computed."""
     median_wait: float
+    """Of those that got a first token."""
     worst_wait: int
+    """Of all that came and stayed: whoever waits in the end has waited until then."""
     held: float
     """Of the pool, at the peak."""
     in_use: float
@@ -42,15 +46,17 @@ class VitalSigns:
 
     def __str__(self) -> str:
         rows = {
-            "requests": f"{self.came} came, {self.answered} were answered in {self.ticks} ticks",
+            "requests": f"{self.came} came, {self.answered} were answered"
+            + (f", {self.left} left" if self.left else "")
+            + f" · {self.ticks} ticks",
             "at the end": f"{self.running} run, {self.waiting} wait" + (f" · {self.error}" if self.error else ""),
             "wrong text": f"{self.unlike} of {self.came} differ from what a healthy engine says",
             "prefix cache": f"{self.hits_early:.0%} hits at first, {self.hits_late:.0%} later · "
             f"{self.evictions} evictions",
             "preemptions": f"{self.preemptions}, which lost {self.lost:.0%} of what was computed",
-            "first token": f"median {_ticks(self.median_wait)} after arrival, worst {_ticks(self.worst_wait)}",
+            "first token": f"median {_ticks(self.median_wait)} after arrival · longest wait {_ticks(self.worst_wait)}",
             "pool": f"{self.held:.0%} held at the peak, of that {self.in_use:.0%} in use · "
-            f"{self.most_running} at a time, {count(round(self.blocks), 'block')} each",
+            f"{self.most_running} at a time · each took {count(round(self.blocks), 'block')}",
         }
         return "\n".join(f"  {name:<13} {text}" for name, text in rows.items())
 
@@ -67,6 +73,7 @@ def vital_signs(patient: Patient) -> VitalSigns:
         ticks=patient.engine.tick,
         came=len(patient.prompts),
         answered=len(patient.answers),
+        left=metrics.finished["abort"],
         unlike=len(unlike(patient)),
         error=in_short(patient.error) if patient.error else None,
         running=len(scheduler.running),
@@ -78,7 +85,7 @@ def vital_signs(patient: Patient) -> VitalSigns:
         preemptions=metrics.preemptions,
         lost=metrics.lost_tokens / max(1, metrics.computed_tokens),
         median_wait=median(waits),
-        worst_wait=max(waits),
+        worst_wait=max([*waits, *_still_waiting(patient)]),
         held=max(step.held for step in metrics.steps) / pool,
         in_use=metrics.share("used", "held"),
         blocks=sum(isinstance(e, ev.Take) for e in told) / len(patient.prompts),
@@ -87,13 +94,32 @@ def vital_signs(patient: Patient) -> VitalSigns:
 
 def unlike(patient: Patient) -> list[str]:
     """Requests whose tokens, as far as they came, are not those of a healthy engine that is asked the same, alone."""
-    said: dict[str, list[int]] = defaultdict(list)
+    with patient.twin() as healthy:
+        return [
+            name for name, tokens in said(patient).items() if healthy.say(patient.prompts[name], len(tokens)) != tokens
+        ]
+
+
+def said(patient: Patient) -> dict[str, list[int]]:
+    """The tokens of every request that got any, finished or not."""
+    tokens: dict[str, list[int]] = defaultdict(list)
     for events in patient.recorder.ticks:
         for event in events:
             if isinstance(event, ev.Token):
-                said[event.request].append(event.token)
-    with patient.twin() as healthy:
-        return [name for name, tokens in said.items() if healthy.say(patient.prompts[name], len(tokens)) != tokens]
+                tokens[event.request].append(event.token)
+    return dict(tokens)
+
+
+def _still_waiting(patient: Patient) -> list[int]:
+    """How long those have waited who got no token until the end."""
+    came = {
+        event.request: tick
+        for tick, events in enumerate(patient.recorder.ticks, 1)
+        for event in events
+        if isinstance(event, ev.Arrive) and not event.generated
+    }
+    waiting = [request.id for request in patient.engine.scheduler.waiting if request.id not in said(patient)]
+    return [patient.engine.tick - came[name] for name in waiting]
 
 
 def _share(admitted: list[tuple[int, int]]) -> float:

@@ -34,7 +34,7 @@ class Metrics:
         self.clock = clock
         self._pool = PoolWatch()
         self._timing: dict[str, _Timing] = {}
-        self._caching = False
+        self._caching = self._failed = False
         self._tick = 0
         self.clear()
         for event in opening(engine.config, engine.snapshot()):
@@ -57,6 +57,9 @@ class Metrics:
     def __call__(self, event: ev.Event) -> None:
         """Count one event."""
         self._pool(event)
+        known = getattr(event, "request", None) in self._timing
+        if self._failed and not isinstance(event, ev.Start | ev.End) and known:
+            return  # the books are put in order, and told anew: nothing happens
         handler = getattr(self, f"_on_{event.kind}", None)
         if handler:
             handler(event)
@@ -120,7 +123,7 @@ class Metrics:
         self._caching = event.prefix_caching
 
     def _on_start(self, event: ev.Start) -> None:
-        self._tick = event.tick
+        self._tick, self._failed = event.tick, False
 
     def _on_arrive(self, event: ev.Arrive) -> None:
         self._timing[event.request] = _Timing(event.prompt_tokens, (self._tick, self.clock()))
@@ -139,6 +142,9 @@ class Metrics:
 
     def _on_evict(self, event: ev.Evict) -> None:
         self.evictions += 1
+
+    def _on_fail(self, event: ev.Fail) -> None:
+        self._failed = True
 
     def _on_preempt(self, event: ev.Preempt) -> None:
         self.preemptions += 1

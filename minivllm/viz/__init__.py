@@ -5,12 +5,14 @@ from typing import Any
 
 _HOME = {
     "EngineView": "minivllm.viz.engine_view",
+    "FleetView": "minivllm.viz.fleet_view",
     "HashChains": "minivllm.viz.hash_chains",
     "MemoryStrip": "minivllm.viz.memory_strip",
     "QueueView": "minivllm.viz.queue_view",
+    "RanksView": "minivllm.viz.ranks_view",
     "Roofline": "minivllm.viz.roofline",
 }
-__all__ = ["EngineView", "HashChains", "MemoryStrip", "QueueView", "Roofline"]
+__all__ = ["EngineView", "FleetView", "HashChains", "MemoryStrip", "QueueView", "RanksView", "Roofline"]
 
 
 def __getattr__(name: str) -> Any:

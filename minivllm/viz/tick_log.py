@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from minivllm import events as ev
-from minivllm.narrate import Spans, Who, count, listing, until_failure, why_wait
+from minivllm.narrate import Spans, Who, count, line, listing, until_failure, why_wait
 
 MOST = 12
 """Above this many lines a tick is folded, one line per kind of event."""
@@ -45,9 +45,11 @@ def spans_to_json(spans: Iterable[str]) -> list[Any]:
 
 def tick_log(events: Iterable[ev.Event], prompts: dict[str, int], homes: dict[int, str]) -> list[Line]:
     """The lines of one tick. `prompts`: prompt tokens by request; `homes`: who had written each block before."""
-    told, _ = until_failure(list(events))
+    told, failure = until_failure(list(events))
     lines = [*_plan(told, homes), *_launch(told, prompts), *_collect(told)]
-    return lines if len(lines) <= MOST else _folded(told)
+    if len(lines) > MOST:
+        lines = _folded(told)
+    return [*lines, Line("collect", "fail", (line(failure),))] if failure else lines
 
 
 def _of(told: list[ev.Event], kind: type[E]) -> list[E]:

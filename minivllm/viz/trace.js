@@ -3,11 +3,12 @@ import { State } from "./state.js";
 
 const EVERY = 16;
 
-// what happened until a step failed: then the engine tells anew all that is there, which happened earlier
+// what happened without the tidying up after a failure, which lasts until the next tick starts
 function untilFailure(events) {
-  const start = events.findIndex((e) => e.kind === "start");
-  const anew = events.findIndex((e, at) => start >= 0 && at > start && e.kind === "engine" && !e.changed.length);
-  return anew < 0 ? events : events.slice(0, anew);
+  const failure = events.findIndex((e) => e.kind === "fail");
+  if (failure < 0) return events;
+  const start = events.findIndex((e, at) => at > failure && e.kind === "start");
+  return [...events.slice(0, failure), ...(start < 0 ? [] : events.slice(start))];
 }
 
 export class Trace {

@@ -1,6 +1,6 @@
 """Chapters 06 to 11 in a real JupyterLab: they run, their widgets move by button and key, and say what Python knows."""
 
-from walking import agrees, cells, chapter, click, head, press, shots
+from walking import agrees, cells, chapter, click, head, press, shots, told
 
 
 def test_chapter_06_the_chains_change_their_hash_and_their_blocks(open_chapter):
@@ -73,4 +73,20 @@ def test_chapter_10_a_patient_is_stepped_back_and_a_failed_step_is_told_up_to_th
     failed.scroll_into_view_if_needed()
     failed.locator(".head", has_text="The step failed").wait_for()
     failed.locator("h2", has_text="2 of 8,192 tokens used").wait_for()  # what the engine tells anew is no work
+    assert cells(lab) == before
+
+
+def test_chapter_11_decisions_are_stepped_and_the_ranks_are_chosen(open_chapter):
+    lab = chapter(open_chapter, "11", ".mv.fl")
+    before = cells(lab)
+    agrees(lab, ".fl", "view.sentence")
+    shots(lab, "chapter-11-fleet", ".mv.fl")
+    press(lab, ".fl", "ArrowLeft")
+    agrees(lab, ".fl", "view.sentence")
+    told(lab, "view.tick", "17")
+    press(lab, ".fl", "r")
+    told(lab, "view.router", "random")
+    agrees(lab, ".fl", "view.sentence")
+    lab.page.locator(".rv").first.get_by_role("radio", name="8", exact=True).click()
+    told(lab, "cuts.ranks", "8")
     assert cells(lab) == before

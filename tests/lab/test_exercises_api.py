@@ -117,3 +117,23 @@ def test_expect_fails_when_the_message_is_another():
 def test_expect_lets_another_error_through():
     with pytest.raises(KeyError), expect(ValueError):
         raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda numbers: None, "your function returned None, and nothing can be done with that (TypeError: "),
+        (lambda numbers: 1, "your function returned 1, and nothing can be done with that (TypeError: "),
+        (lambda numbers: numbers["x"], "your code raised TypeError: "),
+    ],
+)
+def test_what_a_checker_cannot_use_is_shown_and_not_blamed_on_the_code(answer, words):
+    @exercise("03.least", hints=["a", "b", "c"])
+    def least(student):
+        require(min(student([3, 1, 2])) == 1, "the least is 1")
+        return "least"
+
+    verdict = grade("03.least", answer)
+    assert verdict.status == "✗"
+    assert verdict.words.startswith(words)
+    assert verdict.words.endswith("is a `return` missing?") == ("None" in words)

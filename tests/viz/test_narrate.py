@@ -122,12 +122,28 @@ def test_a_log_is_grouped_like_the_code_and_never_longer_than_a_dozen_lines():
 
 
 def test_a_step_that_failed_is_told_up_to_there_and_not_what_the_engine_tells_anew():
-    anew = [ev.Engine(4, 14), ev.Arrive("D", 14, 6), ev.Admit("A", 0, True), ev.Finish("A", "length", 8)]
+    anew = [ev.Fail(True), ev.Engine(4, 14), ev.Arrive("D", 14, 6), ev.Admit("A", 0, True), ev.Finish("A", "length", 8)]
     told = [*TICK, ev.Run("C", 5, 1, True, True), ev.Finish("C", "length", 8), *anew, ev.End(1)]
-    assert sentence(told) == "C finished. The step failed: the pool starts over, empty, and whoever ran waits again."
-    assert [line.text for line in tick_log(told, {}, {})] == ["C computes 1 token", "C is done after 8 tokens"]
+    failed = "he step failed: the pool starts over, empty; whoever ran waits again"
+    assert sentence(told) == f"C finished. T{failed}."
+    assert [line.text for line in tick_log(told, {}, {})] == [
+        "C computes 1 token", "C is done after 8 tokens", f"t{failed}"
+    ]  # fmt: skip
 
 
-def test_settings_told_before_the_first_tick_are_no_failure():
-    told = [ev.Engine(4, 14), ev.Arrive("A", 5, 6), *TICK, ev.Admit("A", 0, False), ev.Run("A", 0, 5, False, True)]
-    assert sentence(told) == "A starts and computes 5 prompt tokens."
+def test_a_step_that_the_runner_failed_preempts_nobody_in_words():
+    told = [*TICK, ev.Run("F", 0, 8, False, True), ev.Fail(False), ev.Preempt("F", 8, "F"), ev.End(1)]
+    assert sentence(told).endswith("The step failed; whoever ran waits again.")
+    assert "preempted" not in sentence(told)
+
+
+def test_a_failure_between_two_ticks_hides_nothing_of_the_next_one():
+    told = [
+        ev.Fail(True),
+        ev.Engine(4, 14),
+        ev.Arrive("A", 9, 6),
+        *TICK,
+        ev.Admit("A", 0, True),
+        ev.Run("A", 0, 9, False, True),
+    ]
+    assert "A starts again and computes 9 tokens." in sentence(told)

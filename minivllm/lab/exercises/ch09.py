@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from minivllm.lab.grading import exercise, require
+from minivllm.narrate import count
 
 WEIGHTS, KV, BANDWIDTH = 1_191_968_768, 114_688, 4.551e12  # Qwen3-0.6B in bfloat16; an H200's measured read rate
 Bound = Callable[[int, int, int, int, float], float]
@@ -19,6 +20,12 @@ Bound = Callable[[int, int, int, int, float], float]
 def decode_bound(student: Bound) -> str:
     """Seconds of a step: by hand on round numbers, then against the recorded limits of four batches."""
     got = student(1000, 10, 2, 5, 100.0)
+    require(
+        not (got == 10.0 and student(100, 10, 2, 50, 100.0) == 10.0),
+        "the larger of the two is not enough: weights and K and V are both read, one after the other. Add them",
+    )
+    require(got != 12.0, "K and V are both in the bytes per token already: do not count them twice")
+    require(got != 11_000.0, "that is in milliseconds; the answer is in seconds")
     require(got != 1.0, "the weights are missing: every step reads all of them")
     require(got != 10.0, "the K and V of the requests are missing")
     require(got != 10.5, "each of the requests has a context of its own: times batch")
@@ -46,10 +53,11 @@ def decode_bound(student: Bound) -> str:
 )
 def graph_sizes(student: Callable[[int], Sequence[int]]) -> str:
     """For every limit from 1 to 512: each batch finds a graph, none is too large, little is wasted, and few are made."""
-    for most in (1, 2, 3, 7, 8, 9, 10, 16, 17, 20, 31, 33, 40, 100, 256, 500, 512):
+    for most in (20, 1, 2, 3, 7, 8, 9, 10, 16, 17, 31, 33, 40, 100, 256, 500, 512):
         sizes = list(student(most))
         largest = max(sizes, default=0)
-        require(largest >= most, f"most={most}: {largest + 1} requests find no graph; the largest is {largest}")
+        lost = count(largest + 1, "request")
+        require(largest >= most, f"most={most}: no graph for {lost}; the largest is {largest}")
         require(sizes == sorted(set(sizes)), f"most={most}: {sizes} should ascend, each size once")
         require(sizes[0] >= 1, f"most={most}: a graph for {sizes[0]} requests")
         require(sizes[-1] == most, f"most={most}: a graph for {sizes[-1]} can never be full, and needs memory")
@@ -59,7 +67,9 @@ def graph_sizes(student: Callable[[int], Sequence[int]]) -> str:
                 size <= max(2 * batch, batch + 16),
                 f"most={most}: {batch} requests run in a graph of {size}: mostly padding",
             )
+        allowed = 8 + most // 8 + 1
         require(
-            len(sizes) <= 8 + most // 8 + 1, f"most={most}: {len(sizes)} graphs, each is captured at the start and kept"
+            len(sizes) <= allowed,
+            f"most={most}: {len(sizes)} graphs, and each is captured at the start and kept: {allowed} at most",
         )
     return "every batch has a graph for limits from 1 to 512, and the last one is always full"

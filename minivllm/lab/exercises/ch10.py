@@ -1,12 +1,13 @@
 """Chapter 10: find lost references, name a fault from its signs, and make an engine ill so that it can be seen."""
 
+import random
 from collections.abc import Callable
 from functools import cache
 
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.core.kv_manager import KVManager
 from minivllm.lab.faults import INSTRUMENTS, Patient, admit
-from minivllm.lab.grading import NotAttempted, exercise, require
+from minivllm.lab.grading import NotAttempted, Wrong, exercise, require
 from minivllm.lab.ward import CAUSES, WARD, Case
 
 MOST_TESTS = 12
@@ -32,9 +33,8 @@ def leaks(student: Callable[[list[int], Tables], dict[int, int]]) -> str:
         ([1, 1], {}, {0: 1, 1: 1}, "nobody is left, and both blocks have a reference"),
     ):
         got = student(list(refs), {name: list(table) for name, table in tables.items()})
-        require(
-            dict(got) == expected, f"refs {refs}, tables {tables}: {expected}, not {got}; {why}" if got != {} else why
-        )
+        require(isinstance(got, dict), f"give a dict, block -> references lost, not {type(got).__name__}")
+        require(got == expected, f"refs {refs}, tables {tables}: {expected}, not {got}; {why}")
     healthy = Engine(EngineConfig(block_size=4, num_blocks=32))
     for last in (7, 8, 9):
         healthy.add([*range(20), last], SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))
@@ -61,11 +61,20 @@ def _case(number: int) -> Case:
     return case
 
 
+class Anonymous:
+    """A case without its number: signs and tests, nothing else."""
+
+    def __init__(self, number: int) -> None:
+        case = _case(number)
+        case.tests.clear()
+        self.signs, self.test = case.signs, case.test
+
+
 @exercise(
     "10.detective",
     hints=[
         "Three questions split them: did it stop with an error? is text wrong? else, which figure is out of the ordinary?",
-        "signs.error and signs.unlike name seven of the twelve together. For the others look at hits_early and hits_late, "
+        "signs.error and signs.unlike set five of the twelve apart. For the others look at hits_early and hits_late, "
         "waiting, lost, worst_wait, in_use and blocks; each tells of one.",
         "if signs.error: 'whole-prompt-hit' if case.test('whole hits') else 'borrowed-block'; if signs.unlike: ask "
         "'tables', then 'nan', else it is the sum; then one `if` for each of the others.",
@@ -73,17 +82,19 @@ def _case(number: int) -> Case:
 )
 def detective(student: Callable[[Case], str]) -> str:
     """All of the twelve, with one test each on average."""
-    found, spent, missed = 0, 0, ""
-    for number, cause in enumerate(WARD, 1):
-        case = _case(number)
-        case.tests.clear()
-        named = student(case)
-        require(isinstance(named, str) and named in CAUSES, f"{named!r} is no cause; they are {', '.join(CAUSES)}")
-        found += named == cause
-        spent += len(case.tests)
-        missed = missed or (f"patient {number} has {cause}, you say {named}" if named != cause else "")
-    words = f"{found} of {len(WARD)} found with {spent} tests"
-    require(found == len(WARD), f"{words}; {missed}")
+    spent, missed = 0, {}
+    beds = list(enumerate(WARD, 1))
+    random.Random(10).shuffle(beds)
+    for number, cause in beds:
+        named = student(Anonymous(number))  # type: ignore[arg-type]
+        known = isinstance(named, str) and named in CAUSES
+        require(known, f"for patient {number} you say {named!r}, which is no cause; they are {', '.join(CAUSES)}")
+        spent += len(_case(number).tests)
+        if named != cause:
+            missed[number] = f"patient {number} has {cause}, you say {named}"
+    words = f"{len(WARD) - len(missed)} of {len(WARD)} found with {spent} tests"
+    if missed:
+        raise Wrong(f"{words}; {missed[min(missed)]}")
     require(spent <= MOST_TESTS, f"{words}: more than {MOST_TESTS}; let the signs decide which to make")
     return words
 
@@ -93,8 +104,8 @@ def detective(student: Callable[[Case], str]) -> str:
     hints=[
         "Take one rule of the engine and break it by halves: who is admitted first, who is evicted, how large a block is.",
         "A policy that admits the newest first lets the oldest wait as long as others come: instrument 'overtaken'.",
-        "build: Engine(config) if self.cured else Engine(config, policy=Newest()); visits: two seats, and a request every "
-        "other tick, a hundred of them, each a little longer than the seats can bear.",
+        "build: Engine(config) if self.cured else Engine(config, policy=Newest()). And make the answers of `visits` a little "
+        "longer: two seats can just bear 6 tokens every third tick, so nobody waits; 6 + n % 2 is too much for them.",
     ],
 )
 def patient(student: type[Patient]) -> str:

@@ -6,7 +6,7 @@ from minivllm.core.eviction import LRU
 from minivllm.core.hashing import chain
 from minivllm.core.kv_manager import KVManager
 from minivllm.engine import Engine
-from minivllm.lab.faults.evidence import stuck, taken_while_held, where
+from minivllm.lab.faults.evidence import held_and_free, held_by_nobody, where
 from minivllm.lab.faults.patient import Patient, Visit
 from minivllm.lab.faults.tiny import engine_with_model
 from minivllm.lab.workloads import tokens_of
@@ -27,7 +27,7 @@ class Leak(Patient):
     complaint = "After some hours requests wait for ever, although hardly any are running."
     cause = "Aborting a request releases all its blocks but the last: a reference that nobody owns stays."
     cure = "Every way out of the running set must give back the whole table."
-    treatment = "release-everything"
+    treatments = ("release-everything",)
     instrument = "leaks"
     also = ("audit",)
     max_ticks = 120
@@ -55,9 +55,8 @@ class Leak(Patient):
         ]
 
     def evidence(self) -> list[int]:
-        """Somebody is aborted, and leaves a block; or, much later, somebody waits for memory and nobody runs."""
-        aborted = where(self.recorder, lambda event: isinstance(event, ev.Finish) and event.reason == "abort")
-        return sorted({*aborted, *stuck(self.recorder)})
+        """A request is over and still has a block: from the first abort on, for ever."""
+        return held_by_nobody(self.recorder)
 
 
 class Forgetful(LRU):
@@ -70,10 +69,10 @@ class Forgetful(LRU):
 class BorrowedBlock(Patient):
     """A cached block that was hit stays in the eviction order, and is handed to somebody else."""
 
-    complaint = "Now and then a request goes on with another one's text; after a while the engine stops with an error."
+    complaint = "Now and then an answer is not what it should be, and after a while the engine stops with an error."
     cause = "A hit on a block with ref 0 does not take it out of the free queue, so it is evicted while it is in use."
     cure = "First reference all hits, taking them out of the eviction order; only then take new blocks."
-    treatment = "hits-first"
+    treatments = ("hits-first",)
     instrument = "audit"
     max_ticks = 200
 
@@ -97,18 +96,17 @@ class BorrowedBlock(Patient):
         return visits
 
     def evidence(self) -> list[int]:
-        """A block is handed out while somebody holds it, or is hit and stays in the free queue."""
-        hits = where(self.recorder, lambda event: isinstance(event, ev.Hit))
-        return sorted({*hits, *taken_while_held(self.recorder)})
+        """A block that somebody holds stands in the free queue."""
+        return held_and_free(self.recorder)
 
 
 class WholePromptHit(Patient):
     """A prompt of exactly k blocks, all cached: nothing is left to compute, and no logits come out."""
 
-    complaint = "Some prompts crash the engine, and only when they are asked a second time."
+    complaint = "Most days it is fine. Then somebody asks something harmless, and the engine stops with an error."
     cause = "The cache may cover the whole prompt, so the step has no token to feed and no row to sample from."
     cure = "Cap a hit at len − 1 tokens, in whole blocks: the last token is always computed."
-    treatment = "leave-the-last-token"
+    treatments = ("leave-the-last-token",)
     instrument = "whole hits"
 
     def build(self) -> Engine:

@@ -15,41 +15,72 @@ def where(recording: Recorder, shows: Callable[[ev.Event], bool]) -> list[int]:
     return [tick for tick, events in enumerate(recording.ticks, 1) if True in [shows(event) for event in events]]
 
 
-def taken_while_held(recording: Recorder) -> list[int]:
-    """Ticks in which a block was handed out although somebody held it."""
-    held: Counter[int] = Counter()
+def held_by_nobody(recording: Recorder) -> list[int]:
+    """Ticks at whose end a request that is over still has blocks."""
+    held: Counter[str] = Counter()
+    over: set[str] = set()
 
     def shows(event: ev.Event) -> bool:
         if isinstance(event, ev.Hit | ev.Take):
-            held[event.block] += 1
-            return isinstance(event, ev.Take) and held[event.block] > 1
-        if isinstance(event, ev.Release):
-            held[event.block] -= 1
-        return False
+            held[event.request] += 1
+        elif isinstance(event, ev.Release):
+            held[event.request] -= 1
+        elif isinstance(event, ev.Finish):
+            over.add(event.request)
+        return isinstance(event, ev.End) and any(held[name] for name in over)
 
     return where(recording, shows)
 
 
-def out_of_turn(recording: Recorder) -> list[int]:
-    """Ticks in which somebody was admitted who had come later than one that went on waiting."""
-    waiting: dict[str, None] = {}
+def held_and_free(recording: Recorder) -> list[int]:
+    """Ticks at whose end a block that somebody holds stands in the free queue, and the tick in which that ends badly."""
+    held: Counter[int] = Counter()
+    seen = False
+
+    def shows(event: ev.Event) -> bool:
+        nonlocal seen
+        if isinstance(event, ev.Hit | ev.Take):
+            held[event.block] += 1
+        elif isinstance(event, ev.Release):
+            held[event.block] -= 1
+        here = isinstance(event, ev.End) and any(held[block] > 0 for block in event.free)
+        seen = seen or here
+        return here or (seen and isinstance(event, ev.Fail))
+
+    return where(recording, shows)
+
+
+def overtaken(recording: Recorder) -> list[int]:
+    """Ticks in which somebody waits whom a later one has overtaken."""
+    waiting: dict[str, bool] = {}  # in order of arrival; whether a later one was admitted before
 
     def shows(event: ev.Event) -> bool:
         if isinstance(event, ev.Arrive):
-            waiting[event.request] = None
+            waiting[event.request] = False
         elif isinstance(event, ev.Admit) and event.request in waiting:
-            first = next(iter(waiting))
+            for name in waiting:
+                if name == event.request:
+                    break
+                waiting[name] = True
             del waiting[event.request]
-            return event.request != first
-        return False
+        return any(waiting.values())
 
     return where(recording, shows)
 
 
-def stuck(recording: Recorder) -> list[int]:
-    """Ticks in which somebody waits for memory and nobody runs."""
-    waits = where(recording, lambda event: isinstance(event, ev.Wait) and event.reason == "memory")
-    return sorted({*waits} - {*where(recording, lambda event: isinstance(event, ev.Run))})
+def pushed_out(recording: Recorder) -> list[int]:
+    """Ticks in which somebody is preempted, or waits after it, or computes again what was lost."""
+    out: set[str] = set()
+
+    def shows(event: ev.Event) -> bool:
+        if isinstance(event, ev.Preempt):
+            out.add(event.request)
+        here = bool(out)
+        if isinstance(event, ev.Admit):
+            out.discard(event.request)
+        return here
+
+    return where(recording, shows)
 
 
 def computed_twice(recording: Recorder) -> list[int]:

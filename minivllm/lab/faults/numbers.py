@@ -74,10 +74,10 @@ UNWRITTEN = 3
 class UnmaskedTail(Patient):
     """A block that comes from fresh memory holds NaN past the request's last token, and the kernel lets it through."""
 
-    complaint = "One request answers with the same token for ever; its neighbours are fine."
+    complaint = "One customer says that the answers are nonsense. All others are content."
     cause = "The kernel masks scores but multiplies V unmasked: weight 0 times an unwritten NaN is NaN."
     cure = "Mask V as well as the scores: load with `other=0.0`."
-    treatment = "mask-values"
+    treatments = ("mask-values",)
     instrument = "nan"
 
     def build(self) -> Engine:
@@ -107,10 +107,10 @@ class UnmaskedTail(Patient):
 class HalfPrecisionSum(Patient):
     """Short answers are right, long ones drift, and from some length on all is garbage."""
 
-    complaint = "Answers are right in every test; past two thousand tokens of context some are not."
+    complaint = "Answers are right in every test. In production some are not, and nobody sees what they have in common."
     cause = "The softmax denominator is accumulated in float16, where 2,048 + 0.9 is 2,048."
     cure = "Accumulate in float32, whatever the dtype of K and V."
-    treatment = "float32-sum"
+    treatments = ("float32-sum",)
     instrument = "inexact"
 
     def build(self) -> Engine:
@@ -131,10 +131,10 @@ class HalfPrecisionSum(Patient):
 class StaleTable(Patient):
     """The host grows block tables, and the device never hears of it."""
 
-    complaint = "No error, no NaN; answers start well and go wrong after a few tokens."
+    complaint = "No error and no warning; answers start well and go wrong after a few tokens."
     cause = "Blocks added to a running request are not sent to the device, which goes on with what stood there before."
     cure = "Every change of a table must travel with the plan; compare both sides in a debug build."
-    treatment = "send-table-changes"
+    treatments = ("send-table-changes",)
     instrument = "tables"
 
     def build(self) -> Engine:

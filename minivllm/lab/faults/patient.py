@@ -27,13 +27,14 @@ class Patient:
     """A subclass gives the engine in `build` and its traffic in `visits`; everything else is the same for all.
 
     `complaint` is what its owner sees; `cause`, `cure` and `instrument` (which one shows it) are for after the
-    diagnosis. `treatment` names the cure in a word. `also`: instruments that show the same fault from another side.
+    diagnosis. `treatments` name the cure in a word, and others that help too; the docstring of `evidence` says what to
+    look for. `also`: instruments that show the same fault from another side.
     """
 
     complaint: ClassVar[str]
     cause: ClassVar[str]
     cure: ClassVar[str]
-    treatment: ClassVar[str] = ""
+    treatments: ClassVar[tuple[str, ...]] = ()
     instrument: ClassVar[str]
     also: ClassVar[tuple[str, ...]] = ()
     max_ticks: ClassVar[int] = 600
@@ -117,8 +118,8 @@ class Patient:
         """What every instrument shows, after a run: [] where it is silent."""
         size, prompts = self.engine.config.block_size, list(self.prompts.values())
         late = {
-            "nan": self._scope.nan if self._scope else [],
-            "inexact": self._scope.inexact if self._scope else [],
+            "nan": list(self._scope.nan.values()) if self._scope else [],
+            "inexact": list(self._scope.inexact.values()) if self._scope else [],
             "whole hits": look.whole_prompt_hits(self.recorder),
             "broken prefixes": look.broken_prefixes(prompts, self.metrics, size),
             "evicted too soon": look.evicted_too_soon(self.recorder),

@@ -1,7 +1,5 @@
 """Patients whose blocks have the wrong size: far too large, or far too small."""
 
-from collections import Counter
-
 from minivllm import events as ev
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
@@ -16,7 +14,7 @@ class HugeBlocks(Patient):
     complaint = "Peak memory is far above the estimate, and few requests run at a time."
     cause = "block_size is larger than the sequences: most of a request's only block stays empty."
     cure = "A block_size well below the typical length: 16 or 32."
-    treatment = "smaller-blocks"
+    treatments = ("smaller-blocks",)
     instrument = "wasted ends"
 
     def build(self) -> Engine:
@@ -29,19 +27,19 @@ class HugeBlocks(Patient):
         return [Visit(1 + i // 4, tokens_of(((f"question {i}", 30 + 3 * i),)), 12) for i in range(24)]
 
     def evidence(self) -> list[int]:
-        """Somebody waits for memory, while most of what the others hold is empty."""
-        return where(self.recorder, lambda event: isinstance(event, ev.Wait) and event.reason == "memory")
+        """Most of what is held will never be used."""
+        return [use.tick for use in self.metrics.steps if use.internal > use.held / 2]
 
 
 class TinyBlocks(Patient):
     """One token to a block: nothing is wasted, and every table is as long as its text."""
 
-    complaint = "Memory is used to the last slot, but throughput fell when paging came."
+    complaint = "Memory is used to the last slot now, and throughput has fallen."
     cause = (
         "block_size 1: a block is taken, hashed and published for every token, and the kernel follows one entry each."
     )
     cure = "A block_size of 16 or more; the waste stays below half a block per request."
-    treatment = "larger-blocks"
+    treatments = ("larger-blocks",)
     instrument = "long tables"
 
     def build(self) -> Engine:
@@ -54,14 +52,5 @@ class TinyBlocks(Patient):
         return [Visit(1 + 4 * i, tokens_of(((f"document {i}", 90 + 7 * i),)), 16) for i in range(12)]
 
     def evidence(self) -> list[int]:
-        """One request takes more than 32 blocks at once."""
-        taken: Counter[str] = Counter()
-
-        def shows(event: ev.Event) -> bool:
-            if isinstance(event, ev.Start):
-                taken.clear()
-            elif isinstance(event, ev.Take):
-                taken[event.request] += 1
-            return isinstance(event, ev.Take) and taken[event.request] > 32
-
-        return where(self.recorder, shows)
+        """A block is taken, for one token."""
+        return where(self.recorder, lambda event: isinstance(event, ev.Take))

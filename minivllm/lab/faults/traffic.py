@@ -6,7 +6,7 @@ from minivllm import events as ev
 from minivllm.config import EngineConfig
 from minivllm.core.policy import FCFS, ShortestPrompt
 from minivllm.engine import Engine
-from minivllm.lab.faults.evidence import computed_twice, out_of_turn, where
+from minivllm.lab.faults.evidence import computed_twice, overtaken, pushed_out, where
 from minivllm.lab.faults.patient import Patient, Visit
 from minivllm.lab.workloads import tokens_of
 from minivllm.request import Request
@@ -20,7 +20,7 @@ class DynamicPrompt(Patient):
     complaint = "All requests share a long system prompt, and the prefix cache hits nothing."
     cause = "The first block holds the time of day, so every chain of hashes starts anew."
     cure = "Put what changes behind what does not."
-    treatment = "stable-text-first"
+    treatments = ("stable-text-first",)
     instrument = "broken prefixes"
 
     def build(self) -> Engine:
@@ -43,10 +43,10 @@ class DynamicPrompt(Patient):
 class SmallPool(Patient):
     """More users than the pool has room for: each one's prefix is evicted before its next question."""
 
-    complaint = "The hit rate is good in the morning and falls as users come; latency rises with it."
+    complaint = "The prefix cache works well in the morning, and hardly at noon."
     cause = "The prefixes in use no longer fit the pool; least-recently-used evicts each just before its turn."
     cure = "A larger pool, or fewer users per replica: affinity routing."
-    treatment = "larger-pool"
+    treatments = ("larger-pool",)
     instrument = "evicted too soon"
 
     def build(self) -> Engine:
@@ -82,7 +82,7 @@ class PingPong(Patient):
     complaint = "With a few more users the device is busier than ever, and hardly more answers come out of it."
     cause = "The victim of a preemption is the request with most to lose; it comes back and pushes out the next."
     cure = "Preempt the last admitted, and admit fewer: max_num_seqs, a watermark, a larger pool."
-    treatment = "fewer-seats"
+    treatments = ("fewer-seats", "larger-pool")
     instrument = "ping-pong"
 
     def build(self) -> Engine:
@@ -97,17 +97,17 @@ class PingPong(Patient):
         return [Visit(1, tokens_of(((f"user {i}", 6),)), 32) for i in range(12)]
 
     def evidence(self) -> list[int]:
-        """Somebody is pushed out."""
-        return where(self.recorder, lambda event: isinstance(event, ev.Preempt))
+        """Somebody is pushed out, waits for it to end, or computes again."""
+        return pushed_out(self.recorder)
 
 
 class Starvation(Patient):
     """The shortest prompt always goes first, and there is always a shorter one."""
 
-    complaint = "Median time to first token is fine; the 99th percentile is ten times that."
+    complaint = "The median time to first token is excellent. Some people say that they never get an answer."
     cause = "Shortest-prompt-first without ageing: a long prompt waits as long as short ones keep coming."
     cure = "Ageing: whoever has waited long enough goes next."
-    treatment = "ageing"
+    treatments = ("ageing",)
     instrument = "overtaken"
 
     def build(self) -> Engine:
@@ -122,5 +122,5 @@ class Starvation(Patient):
         return [*short, *(Visit(10 + i, tokens_of(((f"long {i}", 100),)), 6) for i in range(3))]
 
     def evidence(self) -> list[int]:
-        """Somebody is admitted who came later than one that still waits."""
-        return out_of_turn(self.recorder)
+        """Somebody waits who was overtaken."""
+        return overtaken(self.recorder)

@@ -12,10 +12,14 @@ MUTANTS = {
         Mutant("reads one token's K and V", ("batch * context", "batch"), says="every token of the context"),
         Mutant("reads the weights for each", ("(weights +", "(batch * weights +"), says="once for all requests"),
         Mutant("gives bytes", (" / bandwidth", ""), says="those are bytes"),
+        Mutant("takes the larger", (WHOLE, "max(weights, batch * context * kv) / bandwidth"), says="Add them"),
+        Mutant("counts K and V apart", ("context * kv)", "context * 2 * kv)"), says="do not count them twice"),
+        Mutant("gives milliseconds", (WHOLE, f"1000 * {WHOLE}"), says="the answer is in seconds"),
+        Mutant("returns nothing", ("return ", ""), says="is a `return` missing?"),
         Mutant("gives a rate", (WHOLE, "bandwidth / (weights + batch * context * kv)"), says="that is a rate"),
     ],
     "09.graph_sizes": [
-        Mutant("ends at a round number", ("+ [most]", ""), says="find no graph"),
+        Mutant("ends at a round number", ("+ [most]", ""), says="most=20: no graph for"),
         Mutant("goes beyond the limit", ("+ [most]", "+ [most + 8]"), says="can never be full"),
         Mutant(
             "has a graph for each",

@@ -22,7 +22,9 @@ MUTANTS = {
             says="block 0 is in two tables",
         ),
         Mutant("gives all references", ("refs[block] - owned[block] for", "refs[block] for"), says="two are lost"),
-        Mutant("gives the blocks alone", source="def leaks(refs, tables):\n    return {}", says="still has a reference"),
+        Mutant("finds none", source="def leaks(refs, tables):\n    return {}", says="still has a reference"),
+        Mutant("gives the blocks alone", source="def leaks(refs, tables):\n    return [2]", says="give a dict"),
+        Mutant("returns nothing", source="def leaks(refs, tables):\n    pass", says="give a dict"),
     ],
     "10.detective": [
         Mutant("makes every test", source="""
@@ -51,7 +53,9 @@ def detective(case):
         Mutant("never looks at text", ("if signs.unlike:", "if signs.unlike is None:"), says="patient 5 has stale-table"),
         Mutant("takes a leak for a small pool", ('return "leak"', 'return "small-pool"'), says="patient 2 has leak"),
         Mutant("mixes shares and percent up", ("lost > 0.25", "lost > 25"), says="patient 11 has ping-pong"),
-        Mutant("invents a cause", ('return "leak"', 'return "flu"'), says="'flu' is no cause"),
+        Mutant("invents a cause", ('return "leak"', 'return "flu"'), says="for patient 2 you say 'flu'"),
+        Mutant("knows the beds", ("signs = case.signs", "signs = case.signs; case.number"), says="no attribute 'number'"),
+        Mutant("returns nothing for some", ('return "leak"', "pass"), says="patient 2 has leak"),
         Mutant("says the same to all", source='def detective(case):\n    return "leak"', says="1 of 12 found"),
         Mutant(
             "mixes both hit rates up",
