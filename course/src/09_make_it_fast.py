@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 09 · Make it fast
 #
-# **A decode step has to read all the weights and all the K and V of its requests. It cannot be faster than that, and a
-# fast engine is one that does hardly anything else.**
+# **A decode step has to read all the weights and all the K and V of its requests. It cannot be faster than that, and
+# a fast engine is one that does hardly anything else.**
 #
 # You will be able to
 #
@@ -16,8 +16,8 @@
 # | --- | --- | --- |
 # | chapters 01, 04 and 05 | 60 min | CPU; the large GPU's runs are recorded |
 #
-# **How close to the limit of the hardware are we?** First, this machine. How fast can it read memory, and how many tokens
-# per second does it write?
+# **How close to the limit of the hardware are we?** First, this machine. How fast can it read memory, and how many
+# tokens per second does it write?
 
 # %%
 import statistics
@@ -33,6 +33,8 @@ from minivllm.lab.recorded import recorded
 from minivllm.model.spec import ModelSpec
 from minivllm.runtime.graphs import bucket, decode_sizes
 from minivllm.viz import Roofline
+
+torch.set_num_threads(1)
 
 # %%
 predict("09.share", "Of the limit that memory sets, how much does our engine reach on this machine?", unit="%")
@@ -57,7 +59,7 @@ print(
     f"memory is read at {ceilings.read / 1e9:.0f} GB/s, the weights are {shapes.bytes_of_weights(spec, 4) / 1e6:.0f} MB"
 )
 print(
-    f"a step takes {1e3 * least:.1f} ms at least, and took {1e3 * measured:.1f}: {1 / measured:.0f} tokens per second"
+    f"a step takes {1e3 * least:.1f} ms at least, and took {1e3 * measured:.1f}: {1 / measured:.1f} tokens per second"
 )
 reveal("09.share", round(100 * least / measured), "%")
 
@@ -70,8 +72,8 @@ print("slower than the limit:", measured > least)
 #
 # ## A large GPU
 #
-# Now the model that everybody measures with, Qwen3-0.6B, on an NVIDIA H200. You need not have one: what follows is
-# a run of this engine that was recorded.
+# Now the model that everybody measures with, Qwen3-0.6B, on an NVIDIA H200. You need not have one: what follows is a
+# run of this engine that was recorded.
 
 # %%
 run = recorded("h200-engine")
@@ -105,23 +107,24 @@ for row in run.of("decode step"):
     print(f"{batch:8} {read} {least:10.3f} {row['ms']:11.3f} {100 * least / row['ms']:12.0f} %")
 
 # %% [markdown]
-# **Look at the first two columns.** With one request nearly everything that is read is weights. With 256, nearly
-# everything is K and V. In between lies what a batch is good for: sixteen requests cost less than twice what one costs, as
-# they all use the same weights. But each brings K and V of its own, and those are read for it alone. From some
-# size on, twice the requests take twice the time.
+# **Look at the second and third columns.** With one request nearly everything that is read is weights. With 256,
+# nearly everything is K and V. In between lies what a batch is good for: sixteen requests cost less than twice what
+# one costs, as they all use the same weights. But each brings K and V of its own, and those are read for it alone.
+# The more there are, the nearer it comes to twice the requests, twice the time.
 #
 # ## The roof
 #
-# There are two limits: memory, and arithmetic. Which one counts depends on how much is computed with each byte that is
-# read. Draw both on paper that is logarithmic, and they are a slope and a flat roof:
+# There are two limits: memory, and arithmetic. Which one counts depends on how much is computed with each byte that
+# is read. Draw both on paper that is logarithmic, and they are a slope and a flat roof:
 
 # %%
 steps = [(row["batch"], row["context"], row["ms"]) for row in run.of("decode step")]
 busy = next(row["gpu ms"] for row in run.of("step") if row["batch"] == 64)
 attention = 4 * qwen.num_layers * qwen.num_heads * qwen.head_dim  # FLOP per token, for each token of its context
+head = 2 * qwen.vocab_size * qwen.hidden_size  # the output layer: for each token of a decode, for a prompt's last
 roof = Roofline(
-    weights, kv, flops, bandwidth=bandwidth, compute=compute, attention=attention, measured=steps, prefill=(1530, 1500),
-    steps=(busy, 0.34), source=run.source, title="Roofline of one H200, Qwen3-0.6B",
+    weights, kv, flops + head, bandwidth=bandwidth, compute=compute, attention=attention, head=head, measured=steps,
+    prefill=(1530, 1500), steps=(busy, 0.34), source=run.source, title="Roofline of one H200, Qwen3-0.6B",
 )  # fmt: skip
 roof.show()
 
@@ -129,11 +132,20 @@ roof.show()
 print(roof.sentence)
 
 # %% [markdown]
-# **Move the point to the right** with the slider for requests: it climbs the slope and never reaches the ridge. However
-# many requests there are, each token of context is read and used for one of them alone. Decoding is bound by memory,
-# always. **Look at the diamond**: a prompt of 1530 tokens stands on the flat roof, since every weight that is read is used
-# 1530 times. If 1500 of them are found in the cache, it slides down to the slope: a prefix hit turns a prefill into
-# something like a decode step.
+# **Move the point to the right** with the slider for requests: it climbs the slope and never reaches the ridge.
+# However many requests there are, each token of context is read and used for one of them alone. This model's decoding
+# is bound by memory, whatever the batch. **Look at the diamond**: a prompt of 1530 tokens stands on the flat roof,
+# since every weight that is read is used 1530 times. If 1500 of them are found in the cache, it slides down to the
+# slope: a prefix hit turns a prefill into something like a decode step.
+
+# %% [markdown]
+# Is that a law? No. What a request brings along is arithmetic for one token, and K and V to read for all of its
+# context. A large model does much of the former, and has few KV heads. 32 billion parameters, 262,144 bytes of K and
+# V per token:
+
+# %%
+big = Roofline(65.5e9, 262_144, 65.5e9, bandwidth=bandwidth, compute=compute, batch=256, context=640)
+print(big.sentence)
 
 # %%
 predict("09.hit", "A prompt of 1500 shared and 30 own tokens, cold and warm: how many times faster warm?", unit="times")
@@ -148,14 +160,16 @@ reveal("09.hit", round(first[0]["cold ms"] / first[0]["warm ms"], 1), "times")
 
 # %% [markdown]
 # > **Checked against the source.** The article measured 280 ms cold and 12 ms warm. Here a cold prefill of the same
-# > length takes 5 ms, since the card is fast and the model small. What is left at 3 ms is what does not shrink: launching,
-# > planning, one pass over the weights. With 16 prompts at once it is 7 times. On the two cores of a CPU, where a prefill
-# > takes seconds, chapter 06 gives 21 times. The gain is what a prefill costs *you*, less what a step costs anyhow.
+# > length takes 5 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
+# > is left at 3 ms is what does not shrink: launching, planning, many small kernels. With 16 prompts at once they are
+# > shared, and it is 7 times. With 128 the host has 195,840 tokens to name and to admit, and it is 2 times. On the
+# > two cores of a CPU, where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill costs
+# > *you*, less what a step costs anyhow.
 #
 # ## Where does the rest go?
 #
-# One request reaches a third of its limit, 256 reach three quarters. The recording says which kernels ran, and for how
-# long:
+# One request reaches a third of its limit, 256 reach three quarters. The recording says which kernels ran, and for
+# how long:
 
 # %%
 NAMES = {
@@ -165,34 +179,38 @@ NAMES = {
 
 
 def shares(batch):
-    """Milliseconds of a step by what they were spent on, and kernels launched."""
-    rows, spent, count = run.rows, {}, 0
+    """Milliseconds of a step by what they were spent on, and how many kernels that were."""
+    rows, spent = run.rows, {}
     end = next(i for i, row in enumerate(rows) if row.get("what") == "step" and row["batch"] == batch)
     begin = max(i for i in range(end) if rows[i]["what"] != "kernel")
     for row in rows[begin + 1 : end]:
         what = next((words for piece, words in NAMES.items() if piece in row["name"]), "everything else")
-        spent[what], count = spent.get(what, 0) + row["ms per step"], count + row["calls"]
-    return spent, count
+        ms, calls = spent.get(what, (0, 0))
+        spent[what] = ms + row["ms per step"], calls + row["calls"]
+    return spent
 
 
 # %%
 for batch in (1, 64, 256):
-    spent, count = shares(batch)
-    parts = ", ".join(f"{what} {ms:.2f}" for what, ms in sorted(spent.items(), key=lambda item: -item[1]) if ms >= 0.01)
-    print(f"{batch:3} requests, {count} kernels, ms: {parts}")
+    print(f"{batch} requests, {sum(calls for _, calls in shares(batch).values())} kernels")
+    for what, (ms, calls) in sorted(shares(batch).items(), key=lambda item: -item[1][0]):
+        print(f"{ms:10.2f} ms in {calls:3}  {what}")
+print(f"matrix products at least {1e3 * weights / bandwidth:.2f} ms, attention of one request", end=" ")
+print(f"{1e3 * 640 * kv / bandwidth:.3f} ms, of 256 {1e3 * 256 * 640 * kv / bandwidth:.2f} ms")
 
 # %% [markdown]
-# At one request, 113 matrix products share 0.55 ms, five millionths of a second each. Reading their weights would take
-# 0.26 ms in all: kernels so short spend half their time on starting and stopping. At 256 requests, attention is four
-# fifths of everything, and reads 18.8 GB of K and V in 4.8 ms, 86 % of what memory can do. The large numbers are near the
-# limit. What is far from it is *small*.
+# At one request, 113 matrix products share 0.55 ms, five millionths of a second each, and reading their weights would
+# take 0.26 in all. Attention takes 0.27 ms for what could be read in 0.016: ten millionths of a second for each
+# layer. Kernels so short spend most of their time on starting and stopping. At 256 requests, attention is four fifths
+# of everything, and needs 4.79 ms where 4.13 are possible: 86 %. The large numbers are near the limit. What is far
+# from it is *small*.
 #
 # ## Launching costs more than computing
 #
-# So a step of one request is some 200 kernels of four microseconds each. And launching takes time, too: when this engine
-# launches a step kernel by kernel on that card, the host needs 14 ms for some 260 of them. The GPU would wait for its work
-# nearly all the time. A **CUDA graph** records the whole step once, and
-# is then launched as one. What does it record? Not the values, and not the Python: the *addresses*. Like this:
+# So a step of one request is some 200 kernels of four microseconds each. And each has to be ordered by the host. If
+# the host takes longer over an order than the GPU over the kernel, the GPU waits for its work nearly all the time. A
+# **CUDA graph** records the whole step once, and is then launched as one. What does it record? Not the values, and
+# not the Python: the *addresses*. Like this:
 
 # %%
 tokens, answer = torch.tensor([1, 2, 3]), torch.zeros(3, dtype=torch.int64)
@@ -222,8 +240,8 @@ reveal("09.stale", "14s" if answer.tolist() == [14, 14, 14] else "the old answer
 print("a new tensor:", answer.tolist())
 
 # %% [markdown]
-# No error: the graph goes on reading where it always read. So in this engine whatever changes from step to step lives in
-# buffers that are overwritten and never replaced: tokens, positions, block tables, seeds.
+# No error: the graph goes on reading where it always read. So in this engine whatever changes from step to step lives
+# in buffers that are overwritten and never replaced: tokens, positions, block tables, seeds.
 #
 # The second way to get it wrong: shapes are recorded too, so there is one graph for each size, and a step takes the
 # smallest that holds it. A well-known rule is 1, 2, 4, 8 and then every multiple of 16:
@@ -231,27 +249,28 @@ print("a new tensor:", answer.tolist())
 # %%
 predict(
     "09.bucket",
-    "At most 20 requests, graphs for 1, 2, 4, 8 and 16. Eighteen are running. Then…",
-    choices=["the 16 is used", "there is no graph"],
+    "At most 20 requests, graphs for 1, 2, 4, 8 and 16. Eighteen are running. Which graph runs?",
+    choices=["the graph of 16", "no graph"],
 )
 
 # %%
 rule = [1, 2, 4, 8, *range(16, 20 + 1, 16)]
 print("that rule:", rule, "→ a graph for 18:", bucket(rule, 18))
 print("ours:     ", decode_sizes(20), "→ a graph for 18:", bucket(decode_sizes(20), 18))
-reveal("09.bucket", "there is no graph")
+reveal("09.bucket", "no graph")
 
 # %% [markdown]
-# The engine would run those steps kernel by kernel, and nobody would know why 18 requests are slower than 16. Ours ends
-# exactly at the largest batch there can be. The rows left over are padding: they read no K and V, and write to no block.
+# The engine would run those steps kernel by kernel, and nobody would know why 18 requests are slower than 16. Ours
+# ends exactly at the largest batch there can be. The rows left over are padding: they read no K and V, and write to
+# no block.
 #
 # ## Plan while it computes
 #
-# Between two steps the host has work to do: read the tokens, book them, plan the next step. Chapter 05's `step()` does
-# that while the GPU waits. `run()` does not wait for the tokens: it plans and launches the next step while this one
-# computes, for all it needs to know is *how many* tokens there will be. Which ones stays on the device. The lower half of
-# the picture above is to scale: 2.09 ms of kernels at 64 requests, as recorded, and 0.34 ms for the host, measured with 256
-# requests on two cores of a CPU.
+# Between two steps the host has work to do: read the tokens, book them, plan the next step. Chapter 05's `step()`
+# does that while the GPU waits. `run()` does not wait for the tokens: it plans and launches the next step while this
+# one computes, for all it needs to know is *how many* tokens there will be. Which ones stays on the device. The lower
+# half of the roofline's picture, further up, is to scale: 2.09 ms of kernels at 64 requests, as recorded, and 0.34 ms
+# for the host, measured with 256 requests on two cores of a CPU.
 
 
 # %%
@@ -262,10 +281,12 @@ def per_step(gpu_ms, host_ms, in_flight):
 for gpu_ms in (2.09, 0.82, 0.2):
     alone, ahead = (per_step(gpu_ms, 0.34, flying) for flying in (False, True))
     print(f"kernels {gpu_ms:.2f} ms: step() {alone:.2f} ms, run() {ahead:.2f} ms, {alone / ahead:.2f} times as fast")
+for row in run.of("step"):
+    print(f"recorded, {row['batch']:3} requests: kernels {row['gpu ms']:.2f} ms, step {row['ms']:.2f} ms")
 
 # %% [markdown]
-# As long as the host is faster than the GPU, it costs nothing at all. In the recording, the step at 256 requests took
-# 5.86 ms and its kernels 5.90 (they overlap a little at their ends): the host is hidden completely. And the text is the
+# As long as the host is faster than the GPU, it costs nothing at all. **Look at the last row**: a step takes no
+# longer than its kernels (which overlap a little at their ends). The host is hidden completely. And the text is the
 # same. A request that ends or is aborted in the meantime has one step too many in flight: its result is thrown away,
 # by its *epoch*.
 #
@@ -280,14 +301,15 @@ print(f"{row['tokens in']:,} tokens in, {row['tokens out']:,} out: {best:.2f} s,
 print(f"the floor of that run: {row['floor s']:.2f} s, so {100 * row['floor s'] / best:.0f} % of what is possible")
 
 # %% [markdown]
-# (The first of its four runs took longer, since kernels were compiled in it; the median does not see that.) To compare with
-# another engine, run both on the *same* machine on the same day. Rented cards of one type differ by a tenth, and hosts
-# by more.
+# (The first of its four runs took longer, since kernels were compiled in it; the median does not see that.) To
+# compare with another engine, run both on the *same* machine on the same day. Rented cards of one type differ by a
+# tenth, and hosts by more.
 #
 # ## Exercises
 #
-# **1.** `decode_bound(weights, kv, batch, context, bandwidth)`: seconds that a decode step takes at least. `weights` in
-# bytes, `kv` in bytes per token, `bandwidth` in bytes per second. Stuck? `hint("09.decode_bound")`, then `2` and `3`.
+# **1.** `decode_bound(weights, kv, batch, context, bandwidth)`: seconds that a decode step takes at least. `weights`
+# in bytes, `kv` in bytes per token, `bandwidth` in bytes per second. Stuck? `hint("09.decode_bound")`, then `2` and
+# `3`.
 
 
 # %%
@@ -310,8 +332,8 @@ check("09.decode_bound", decode_bound)
 # </details>
 
 # %% [markdown]
-# **2.** `graph_sizes(most)`: batch sizes to capture, if at most `most` requests run. Every batch must find a graph with not
-# much padding, the last size is `most`, and there should not be too many.
+# **2.** `graph_sizes(most)`: batch sizes to capture, if at most `most` requests run. Every batch must find a graph
+# with not much padding, the last size is `most`, and there are at most `9 + most // 8` of them.
 
 
 # %%
@@ -337,14 +359,14 @@ check("09.graph_sizes", graph_sizes)
 # **1.** A card has twice the arithmetic and the same memory. How much faster is decoding?
 #
 # <details><summary>Answer</summary>
-# Not at all. Prefill is.
+# Not at all, as long as it waits for memory. Prefill is twice as fast.
 # </details>
 #
 # **2.** The weights are stored in 8 bits. What is that worth at one request, and what at 256 with 640 tokens each?
 #
 # <details><summary>Answer</summary>
-# At one request nearly half of the time. At 256, weights are 6 % of what is read, so 3 %. There it is the K and V that have
-# to shrink: `kv_cache_dtype="fp8"`.
+# At one request nearly half of the time. At 256, weights are 6 % of what is read, so 3 %. There it is the K and V
+# that have to shrink: `kv_cache_dtype="fp8"`.
 # </details>
 #
 # **3.** Your profile shows the GPU idle between steps. Two things to look at?
@@ -356,7 +378,8 @@ check("09.graph_sizes", graph_sizes)
 # **4.** A kernel reaches 90 % of the memory's rate. Is it good?
 #
 # <details><summary>Answer</summary>
-# If it reads only what it must. A kernel that reads everything twice at 90 % is slower than one that reads it once at 60 %.
+# If it reads only what it must. A kernel that reads everything twice at 90 % is slower than one that reads it once at
+# 60 %.
 # </details>
 #
 # ## What you have measured
@@ -369,20 +392,20 @@ check("09.graph_sizes", graph_sizes)
 # | first token of 1500 + 30, cold / warm; 16 at once | 4.8 / 2.7 ms; 58.9 / 8.8 ms |
 # | a new tensor under an old name | the graph never hears of it |
 #
-# **How close are we?** At large batches, three quarters. What is missing there is attention's last seventh and all that
-# is not attention. At small ones a third, and what is missing is time between kernels.
+# **How close are we?** At large batches, three quarters. What is missing there is attention's last seventh and all
+# that is not attention. At small ones a third: a step is then two hundred kernels, each too short to get going.
 
 # %%
 llm.close()
 progress("09")
 
 # %% [markdown]
-# **Read the real thing.** Whole steps as graphs: [`minivllm/runtime/graphs.py`](../minivllm/runtime/graphs.py); one step
-# in flight: `_overlapped` in [`minivllm/engine.py`](../minivllm/engine.py); the limit:
-# [`minivllm/bench/roofline.py`](../minivllm/bench/roofline.py). `python -m minivllm bench throughput latency prefix profile
-# --dummy-weights qwen3-0.6b` makes your own recording. In vLLM:
+# **Read the real thing.** Whole steps as graphs: [`minivllm/runtime/graphs.py`](../minivllm/runtime/graphs.py); one
+# step in flight: `_overlapped` in [`minivllm/engine.py`](../minivllm/engine.py); the limit:
+# [`minivllm/bench/roofline.py`](../minivllm/bench/roofline.py). `python -m minivllm bench throughput latency prefix
+# profile --dummy-weights qwen3-0.6b` makes your own recording. In vLLM:
 # [`vllm/v1/worker/gpu_model_runner.py`](https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/worker/gpu_model_runner.py)
 # and its `cudagraph_capture_sizes`. The roofline is Williams, Waterman and Patterson
 # ([2009](https://doi.org/10.1145/1498765.1498785)).
 #
-# **Next:** 10 · Diagnosis lab. An engine is sick: what is it?
+# **Next:** [10 · The diagnosis lab](10_diagnosis_lab.ipynb) An engine is sick: what is it?

@@ -83,7 +83,7 @@ for name in INSTRUMENTS:
 # | long tables | are there more than 32 blocks to a request, nearly one per token? (03) |
 #
 # A diagnosis has three parts: a **cause**, a **tick** in which it can be seen, and a **cure**. They earn four, three
-# and three points.
+# and three points. Each diagnosis after the first costs one. There are more causes and cures than patients.
 
 # %%
 for cause, words in CAUSES.items():
@@ -112,20 +112,23 @@ case1, view1 = meet(1)
 
 # %% [markdown]
 # **Read it from the top.** Everybody is answered, nobody waits, no text is wrong. One line is out of the ordinary:
-# not one hit, with a system prompt that all share. The pool cannot be to blame: nothing was evicted. So were the
-# prefixes never the same? Compare two prompts, as token ids:
+# not one hit, with a system prompt that all share. The pool cannot be to blame: nothing was evicted, so all that was
+# computed is still there. So were the prefixes never the same? Compare two prompts, as token ids:
 
 # %%
 predict("10.first", "In which block will the two prompts differ first?", unit="")
 
 # %%
-miss = explain_miss(case1.prompts["A"], case1.prompts["B"], block_size=8)
+a, b = case1.prompts["A"], case1.prompts["B"]
+miss = explain_miss(a, b, block_size=8)
 print(miss)
+print("tokens 4 to 99 are the same:", a[4:100] == b[4:100])
 reveal("10.first", miss.block)
 
 # %% [markdown]
-# The very first token. In chapter 06 it was a clock. After that, 96 tokens agree, and it does not help: a hash covers
-# all that came before. Now the tick. The second request starts in tick 7, and there it can be seen:
+# The very first token. It is a clock again, four tokens long, as in chapter 06. The 96 tokens after it agree, and it
+# does not help: a hash covers all that came before. Now the tick. The second request starts in tick 7, and there it
+# can be seen:
 
 # %%
 case1.log(7)
@@ -150,12 +153,13 @@ case2, view2 = meet(2)
 case2.log(120)
 
 # %%
-predict("10.lost", "The pool has 16 blocks, and nobody runs. How many will have a reference?", unit="blocks")
+predict("10.lost", "In which of the 120 ticks was the first block lost?", unit="")
 
 # %%
-reveal("10.lost", sum(block.ref > 0 for block in case2.engine.snapshot().blocks), "blocks")
-for finding in case2.test("leaks"):
-    print(finding)
+print("blocks with a reference:", sum(block.ref > 0 for block in case2.engine.snapshot().blocks), "of 16")
+(finding,) = case2.test("leaks")
+print(finding)
+reveal("10.lost", int(finding.split(":")[0].removeprefix("tick ")))
 
 # %% [markdown]
 # Twelve blocks are held by nobody, and an instrument that is held to the engine after every tick saw it first in tick
@@ -185,10 +189,10 @@ case2.diagnose(cause="leak", tick=7, cure="release-everything")
 # ## The ward
 #
 # Ten patients are left. For each: read the signs, say what they rule out, look at the ticks that matter, choose an
-# instrument if you need one, and fill in the three dots. A wrong answer costs nothing but pride; `diagnose` tells you
-# what would have to be true. What it was is folded below each. And before all that, guess from the complaint alone
-# where the fault is: in settings and traffic (nothing is broken, it only does not fit), in the books (tables,
-# references, hits), or in the numbers that a kernel computes.
+# instrument if you need one, and fill in the three dots. A wrong diagnosis tells you what would have to be true. A
+# hint and what it was are folded below each. And before all that, guess from the complaint alone where the fault is:
+# in settings or traffic (nothing is broken, it only does not fit), in the books (tables, references, hits), or in the
+# numbers that a kernel computes. The points are for you alone; a new `Case` begins anew.
 #
 # ### Patient 3
 
@@ -205,6 +209,13 @@ case3, view3 = meet(3)
 case3.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Two figures of one line are far apart. Who is at the far end? Look at the log of tick 10, and at who is admitted
+# after it.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # The median wait is one tick, the worst 266. Nothing is wrong for most, everything for a few. In the log, E arrives
@@ -228,6 +239,12 @@ case4, view4 = meet(4)
 case4.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# All of the pool is held. By how much text? Set the view to a tick in the middle and look into the blocks.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # All of the pool is held, and of that 27 % is in use. Each has one block, and eight run at a time because there are
@@ -253,6 +270,13 @@ case5, view5 = meet(5)
 case5.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# No figure speaks. But how many of the four are wrong, and from which token on? `case5.said("A")`,
+# `case5.should_say("A")`.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # Wrong text without an error: the tables, a NaN, or a sum. All four are wrong, so it is hardly the length or one bad
@@ -277,11 +301,17 @@ case6, view6 = meet(6)
 case6.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Compare with patient 1: there nothing was evicted. And did this one's prompts hit at first?
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # Hits fall from 55 to 17 %, and there are 94 evictions. So the prefixes are the same; they are not there any more. In
-# tick 51 K computes a block again that was evicted in tick 49. With a clock in the prompt, the hits would be 0 from the
-# beginning, and nothing would have to be evicted. `diagnose("small-pool", 51, "larger-pool")`
+# tick 51 K computes a block again that was evicted in tick 49. With a clock in the prompt, hits would be 0 from the
+# beginning, however large the pool. `diagnose("small-pool", 51, "larger-pool")`
 #
 # </details>
 #
@@ -300,6 +330,12 @@ case7, view7 = meet(7)
 case7.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The log of the last tick. Read every number in it.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # It stops in tick 41. The log of that tick: F arrives with 8 tokens, hits two blocks of four, starts with 8 tokens
@@ -324,11 +360,17 @@ case8, view8 = meet(8)
 case8.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# What does the one customer have that the others do not? Code and settings are the same for all three.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # One of three is wrong. The other two have the same code and the same settings, so it is something that this one has:
-# a block. `case8.test("nan")` names B, in layer 0, with 13 tokens: five of its second block's eight
-# slots. Nobody ever wrote to the other three. They held a NaN, and 0 times NaN is NaN. From tick 2 on, B gets token 0.
+# a block. `case8.test("nan")` names B, in layer 0, with 13 tokens: five of its second block's eight slots. Nobody
+# ever wrote to the other three. They held a NaN, and 0 times NaN is NaN. From tick 2 on, B gets token 0.
 # `diagnose("unmasked-tail", 2, "mask-values")`
 #
 # </details>
@@ -348,6 +390,12 @@ case9, view9 = meet(9)
 case9.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Look at what each request took, and at how many tokens it has.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # Not one slot is wasted, and a request takes 144 blocks. That is one for each token: tables as long as the text, and
@@ -370,12 +418,18 @@ case10, view10 = meet(10)
 case10.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The error has a number in it. Follow that block through the view: who had it, and since when?
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
-# "Double free" means that a block had two owners and one reference. How? In tick 15, C hits blocks 0 to 3; they had
-# no reference and stood in the free queue, and there they stay. In tick 19 block 3 is the next in that queue, and C
-# takes it as its block 6, although it is also its block 3. In tick 20 D takes block 2. `case10.test("audit")` sees it
-# four ticks before any text is wrong. `diagnose("borrowed-block", 15, "hits-first")`
+# "Double free" means that a block had two owners and one reference. Which block? 3, says the error. In tick 15, C
+# hits blocks 0 to 3; they had no reference and stood in the free queue, and there they stay. In tick 19 block 3 is
+# the next in that queue, and C takes it as its block 6, although it is also its block 3. In tick 20 D takes block 2.
+# `case10.test("audit")` sees it four ticks before any text is wrong. `diagnose("borrowed-block", 15, "hits-first")`
 #
 # </details>
 #
@@ -394,11 +448,18 @@ case11, view11 = meet(11)
 case11.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The pool is full, so somebody must go. Look at who goes, and how much that one had.
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # Fifteen preemptions have thrown away 43 % of what was computed. The pool is full, so somebody must go. But the
-# victim is whoever has computed *most*, and comes back to push out the next. In tick 4 it happens for the first time.
-# `diagnose("ping-pong", 4, "fewer-seats")`. (With a larger pool nobody would have to go at all, if you have one.)
+# victim is whoever has computed *most*: A, which came first, goes first, where our engine would send the last. It
+# comes back and pushes out the next. In tick 4 it happens for the first time. `diagnose("ping-pong", 4,
+# "fewer-seats")`. (With a larger pool nobody would have to go at all, if you have one.)
 #
 # </details>
 #
@@ -417,12 +478,19 @@ case12, view12 = meet(12)
 case12.diagnose(cause=..., tick=..., cure=...)
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `case12.said(name)` and `case12.should_say(name)` for each of the four. What do their prompts differ in?
+#
+# </details>
+#
 # <details><summary>What it was</summary>
 #
 # One of four is wrong, and it is one of the long ones. `case12.test("inexact")`: with 2,601 tokens attention is off
-# by 17 %, and nothing is NaN. In float16, 2,048 + 0.9 is 2,048: past that, the sum under the softmax stops growing.
-# All three long ones are off; in two of them the best token is still the best. The first decode with so long a
-# context is in tick 3. `diagnose("half-precision-sum", 3, "float32-sum")`
+# by 17 to 19 %, for all three long ones, and nothing is NaN. In float16, 2,048 + 0.9 is 2,048: past that, the sum
+# under the softmax stops growing. For two of them the best token is still the best, so only D's text is wrong, and no
+# test of texts would have found the others. The first decode with so long a context is in tick 3.
+# `diagnose("half-precision-sum", 3, "float32-sum")`
 #
 # </details>
 
@@ -436,7 +504,7 @@ board()
 # | --- | --- | --- |
 # | peak memory far above the estimate | `block_size` too large | a leak: that grows with time |
 # | throughput falls with paging | `block_size` too small | waste: every slot is used |
-# | no hits at all | dynamic text in front | the pool: nothing was evicted |
+# | no hits at all | dynamic text in front | the pool: a larger one changes nothing |
 # | hits fall as users come | pool too small | the prompts: they did hit |
 # | out of memory, and nobody runs | blocks not released | a small pool: somebody would run |
 # | first token late for a few | starvation | load: the median would be late too |
@@ -444,6 +512,8 @@ board()
 # | wrong text for all, no error | tables out of step | a kernel: short ones would be right |
 # | wrong text for one | unwritten memory, unmasked | its prompt |
 # | wrong text beyond a length | a sum in half precision | tables: they are right at any length |
+# | an error about a block | books that were wrong long before | the tick of the error |
+# | an error with a prompt of k whole blocks | a hit on all of it | the prompt: it works cold |
 #
 # > **Checked against the source.** Six of these rows are the article's. Its "high first-token latency under
 # > concurrency: prefill and decode interleave" was chapter 05: chunked prefill bounds it, and the cost moves to
@@ -519,8 +589,8 @@ check("10.detective", detective)
 #     return "small-pool" if signs.hits_early > 0 else "dynamic-prompt"
 # ```
 #
-# Seven tests for twelve patients. Only wrong text needs them: seven faults are plain from the signs, once you know
-# which figure speaks.
+# Seven tests for twelve patients: two for those that stop with an error, five for the three with wrong text. The
+# other seven faults are plain from the signs, once you know which figure speaks.
 #
 # </details>
 
@@ -535,10 +605,10 @@ with expect(ValueError, match="patient is 'flu'"):
 print(admit("starvation").engine.scheduler.policy.patience)
 
 # %% [markdown]
-# A policy without patience, and it was the policy's own setting. **3. Now yours.** Fill in what its owner says, the
-# cause, the cure, and the instrument that shows it. `build` gives an engine, ill unless `self.cured`. `visits` gives
-# the traffic: `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is cured. Then send
-# the class to somebody.
+# A policy with patience without end, and it was its own setting: nobody ever ages. **3. Now yours.** Fill in what its
+# owner says, the cause, the cure, and the instrument that shows it. `build` gives an engine, ill unless `self.cured`.
+# `visits` gives the traffic: `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is
+# cured. (As it stands, two seats can just bear the traffic.) Then send the class to somebody.
 
 
 # %%
@@ -618,11 +688,11 @@ check("10.patient", Mine)
 #
 # | | |
 # | --- | --- |
-# | faults, found from vital signs alone | 7 of 12 |
+# | faults that a detective names without any instrument | 7 of 12 |
 # | instruments a good detective uses for all twelve | 7 |
 # | blocks held by nobody after 120 ticks of aborts | 12 of 16 |
 # | hits with a clock in front / a pool too small | 0 / 55, later 17 % |
-# | worst wait with starvation, median 1 tick | 266 ticks |
+# | longest wait with starvation, median 1 tick | 266 ticks |
 # | computed tokens lost to ping-pong | 43 % |
 #
 # **An engine is sick: what is it?** First: is text wrong, did it stop, or is it slow? Then the one figure that is out

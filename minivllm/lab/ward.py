@@ -36,9 +36,9 @@ NOBODY_HAS = {
     "unchained-hash": "Blocks are named by their own tokens alone, so a past that is not theirs is reused.",
 }
 WHY_NOT = {
-    "no-cache": "then case.engine.config.enable_prefix_caching would be False, and it is True",
-    "small-budget": "then prompts would be computed in pieces, and the log has them whole",
-    "unchained-hash": "then a block would be hit after another beginning, and none was",
+    "no-cache": "the view would show the prefix cache off, and it is on",
+    "small-budget": "prompts would be computed in pieces, and the log has them whole",
+    "unchained-hash": "a block would be hit after another beginning, and none was",
 }
 CAUSES = dict(sorted((NOBODY_HAS | {name: patient.cause for name, patient in PATIENTS.items()}).items()))
 CURES = {patient.treatments[0]: patient.cure for patient in PATIENTS.values()}

@@ -116,7 +116,7 @@ def test_the_causes_that_nobody_has_are_refuted_by_what_is_said_against_them(cas
         told = [event for events in case._told for event in events]
         runs = [event for event in told if event.kind == "run" and not event.decode]
         hits = {(event.request, event.index): event.block for event in told if event.kind == "hit"}
-        assert case.engine.config.enable_prefix_caching
+        assert case._told[0][0].prefix_caching
         assert all(run.start + run.count >= len(case.prompts[run.request]) for run in runs)
         assert all((name, before) in hits for name, index in hits for before in range(index))
         for cause in NOBODY_HAS:

@@ -81,7 +81,7 @@ class PingPong(Patient):
 
     complaint = "With a few more users the device is busier than ever, and hardly more answers come out of it."
     cause = "The victim of a preemption is the request with most to lose; it comes back and pushes out the next."
-    cure = "Preempt the last admitted, and admit fewer: max_num_seqs, a watermark, a larger pool."
+    cure = "Preempt the last admitted, and admit fewer: max_num_seqs, a watermark of blocks kept back, a larger pool."
     treatments = ("fewer-seats", "larger-pool")
     instrument = "ping-pong"
 
