@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return import_module(COMMANDS[options.command][0]).run(options)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"minivllm {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -42,21 +42,25 @@ class Books:
         self._results = Results(self.tokenizer)
         self._finished: dict[str, Request] = {}
         self._forking: dict[str, Request] = {}  # n > 1, other samples still to be started
+        self._flying: tuple[Plan, Any] | None = None  # a step that was launched, and its ticket
         self._names = letters()
         self._arrivals = count()
 
     def _collect(self, plan: Plan, result: StepResult, read_all: bool) -> StepReport:
         """Book a step's results: tokens, text and stop strings, forks, finished outputs."""
-        collected = self.scheduler.collect(plan, result.tokens)
         if result.logprobs or result.prompt_logprobs:
-            self._results.book(result)
+            self._results.book(plan, result, self.scheduler.requests)
+        collected = self.scheduler.collect(plan, result.tokens, self._results.stops)
         ended = collected.finished
         text: dict[str, str] = {}
         if read_all or self._results.watched:
             text = self._read(collected.tokens if read_all else self._results.watched & collected.tokens.keys(), ended)
         self._fork_samples()
-        finished = [output.request_id for request in ended if (output := self._close_book(request))]
-        return StepReport(self.scheduler.tick, plan.num_tokens, collected.tokens, text, tuple(finished), plan.preempted)
+        outputs = tuple(output for request in ended if (output := self._close_book(request)))
+        finished = tuple(output.request_id for output in outputs)
+        return StepReport(
+            self.scheduler.tick, plan.num_tokens, collected.tokens, text, finished, plan.preempted, outputs
+        )
 
     def _read(self, names: Iterable[str], ended: list[Request]) -> dict[str, str]:
         """New visible text of the requests named; those that reached a stop string end here and join `ended`."""
@@ -71,8 +75,6 @@ class Books:
             if stop is not None and request.status is not Status.FINISHED:
                 self.scheduler.finish(request, "stop", stop)
                 ended.append(request)
-            elif stop is not None:
-                request.finish_reason, request.stop_reason = "stop", stop
             if piece:
                 text[name] = piece
                 if self.bus.active:
@@ -85,14 +87,18 @@ class Books:
             del self._finished[next(iter(self._finished))]
         return self._results.finish(request)
 
-    def _end(self, request: Request, reason: str, detail: str | None) -> None:
-        self._forking.pop(request.id, None)
-        try:
-            self.scheduler.finish(request, reason, detail)
-        except BaseException:  # interrupted, or an eviction order of the user's own failed
-            self._recover(None)
-            raise
-        self._close_book(request)
+    def _end(self, ending: list[Request], reason: str, detail: str | None) -> None:
+        """End these requests; if one of them fails on its way out, the others end all the same."""
+        for at, request in enumerate(ending):
+            self._forking.pop(request.id, None)
+            try:
+                self.scheduler.finish(request, reason, detail)
+            except BaseException:  # interrupted, or an eviction order of the user's own failed
+                self._recover(None)
+                left = [one for one in ending[at + 1 :] if self.scheduler.requests.get(one.id) is one]
+                self._end(left, reason, detail)
+                raise
+            self._close_book(request)
 
     def _fork(self, parent: Request, name: str, params: SamplingParams, length: int, index: int | None) -> None:
         """A child with the first `length` tokens of its parent. With `index` it belongs to its parent's n > 1 group."""
@@ -110,6 +116,8 @@ class Books:
             self.bus.emit(ev.Arrive(name, child.prompt_len, room, generated))
         self._finished.pop(name, None)
         self._results.track(child)
+        if index is None:
+            self._results.inherit(parent, child)
 
     def _fork_samples(self) -> None:
         """Start the other samples of n > 1 requests whose first token has come: their prompt is computed by then."""
@@ -176,6 +184,12 @@ class Books:
 
     def _in_use(self, name: str) -> bool:
         return name in self.scheduler.requests or self._results.holds(name)
+
+    def _check_grounded(self) -> None:
+        if self._flying:
+            raise RuntimeError(
+                "a step is in flight: let the loop over outputs(ahead=True) end first, or leave ahead out"
+            )
 
     def _check_open(self) -> None:
         if self.closed:

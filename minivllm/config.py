@@ -1,5 +1,6 @@
 """Every knob of the engine in one frozen dataclass, and the formula that says what a token of KV cache costs."""
 
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -122,7 +123,7 @@ class EngineConfig:
         settle("watermark", real("watermark", self.watermark, 0, _BELOW_ONE, "a number of 0 or more, below 1"))
         for name, allowed in _WORDS.items():
             one_of(name, getattr(self, name), allowed)
-        if not isinstance(self.device, str) or self.device.split(":")[0] not in ("auto", "cpu", "cuda"):
+        if not isinstance(self.device, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"device is {shown(self.device)}; allowed: 'auto', 'cpu', 'cuda' or 'cuda:N'")
         if self.kv_layout == "contiguous" and self.enable_prefix_caching:
             raise ValueError("enable_prefix_caching needs kv_layout='paged': a contiguous extent cannot be shared")

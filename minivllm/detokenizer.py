@@ -4,6 +4,7 @@ A token is not a character: an emoji can take four. Text is shown only once it c
 decoded tail ends in the replacement character, and not while it could still grow into a stop string.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -18,21 +19,34 @@ class Tokenizer(Protocol):
 
 
 class Detokenizer:
-    """Text of one request. `text` is final; `stopped` is the stop string that ended it, if one did."""
+    """Text of one request. `text` is final; `stopped` is the stop string that ended it, if one did.
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), min_tokens: int = 0) -> None:
+    `context`: the tokens before it, which are not part of the text, but of how it is written: a space before a word.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), min_tokens: int = 0, context: Sequence[int] = ()
+    ) -> None:
         self._tokenizer, self._stop, self._min_tokens = tokenizer, stop, min_tokens
-        self._ids: list[int] = []
+        whole = context and not tokenizer.decode(list(context), skip_special_tokens=True).endswith("\ufffd")
+        self._ids = list(context) if whole else []  # half a character is no context
+        self._before = self._read = len(self._ids)
         self._from = 0  # tokens before this are settled: decoding starts a little earlier for context
-        self._read = 0
         self._pending = ""
+        self._taken = 0
         self.text = ""
         self.stopped: str | None = None
 
     @property
     def seen(self) -> int:
         """Tokens added so far."""
-        return len(self._ids)
+        return len(self._ids) - self._before
+
+    def take(self) -> str:
+        """What became visible since the last call."""
+        piece = self.text[self._taken :]
+        self._taken = len(self.text)
+        return piece
 
     def add(self, token: int) -> str:
         """One more token; returns the text that became visible through it."""
@@ -42,7 +56,7 @@ class Detokenizer:
         if len(whole) > len(settled) and not whole.endswith("\ufffd"):
             self._pending += whole[len(settled) :]
             self._from, self._read = self._read, len(self._ids)
-        if self._stop and len(self._ids) >= self._min_tokens:
+        if self._stop and self.seen >= self._min_tokens:
             found = [(at, s) for s in self._stop if (at := self._pending.find(s)) >= 0]
             if found:
                 at, self.stopped = min(found, key=lambda item: item[0])

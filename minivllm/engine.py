@@ -127,7 +127,7 @@ class Engine(Books):
         given = (("salt", cache_salt), ("adapter", adapter))
         tags = tuple((tag, name_for(tag, value)) for tag, value in given if value is not None)
         params = SamplingParams() if params is None else params
-        check_params(params, self.runner.vocab_size, self.tokenizer is not None)
+        check_params(params, self.runner.vocab_size, self.tokenizer is not None, self._eos)
         priority = whole("priority", priority, *PRIORITIES)
         name = self._name(request_id)
         request = make_request(
@@ -151,8 +151,7 @@ class Engine(Books):
         """
         self._check_open()
         ending = [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]
-        for request in ending:
-            self._end(request, "abort", None)
+        self._end(ending, "abort", None)
         return bool(ending)
 
     def fork(self, request_id: str, *, new_id: str | None = None) -> str:
@@ -173,6 +172,7 @@ class Engine(Books):
     def step(self) -> StepReport:
         """One tick: plan, launch, collect. With nothing to do it is an empty tick."""
         self._check_open()
+        self._check_grounded()
         scheduler = self.scheduler
         if self.bus.active:
             self.bus.emit(ev.Start(scheduler.tick + 1))
@@ -195,16 +195,21 @@ class Engine(Books):
 
         One ticket is kept in flight when the runner is asynchronous and nobody listens to the events.
         """
-        return list(self.outputs(max_steps))
+        return list(self.outputs(max_steps, ahead=True))
 
-    def outputs(self, max_steps: int | None = None) -> Iterator[RequestOutput]:
-        """As `run()`, but each output is yielded when its request finishes."""
+    def outputs(self, max_steps: int | None = None, *, ahead: bool = False) -> Iterator[RequestOutput]:
+        """As `run()`, but each output is yielded when its request finishes.
+
+        Between two outputs you may do anything to the engine, and leave early. With `ahead` a step may be in flight even
+        then: faster, for those who only look. Raises `RuntimeError` where two such loops, or a step in one, would meet.
+        """
         self._check_open()
+        self._check_grounded()
         if max_steps is not None:
             max_steps = whole("max_steps", max_steps, 0)
-        ahead = self.config.async_scheduling and self.runner.asynchronous and not self.bus.active and max_steps is None
-        for report in self._overlapped() if ahead else self._steps(max_steps):
-            yield from [self._results.output(name) for name in report.finished]
+        overlap = self.config.async_scheduling and self.runner.asynchronous and not self.bus.active
+        for report in self._overlapped(ahead) if overlap and max_steps is None else self._steps(max_steps):
+            yield from report.outputs
 
     def stream(self, request_id: str) -> Iterator[str]:
         """Step the engine and yield a request's text as it becomes visible, until it ends. Other requests go on too.
@@ -232,6 +237,7 @@ class Engine(Books):
 
     def result(self, request_id: str) -> RequestOutput:
         """What a request has produced so far, or in the end. Raises `KeyError` for an unknown id."""
+        self._check_open()
         return self._results.output(request_id)
 
     def snapshot(self) -> Snapshot:
@@ -246,6 +252,7 @@ class Engine(Books):
 
     def audit(self) -> list[str]:
         """Everything that is wrong with the bookkeeping, in words; [] when healthy."""
+        self._check_open()
         return audit(self.scheduler)
 
     # -- changing ------------------------------------------------------------------------------------------------
@@ -253,7 +260,11 @@ class Engine(Books):
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes (after changing weights, say). False, and nothing done, if a block is in use."""
         self._check_open()
-        dropped = self.scheduler.cache.reset()
+        try:
+            dropped = self.scheduler.cache.reset()
+        except BaseException:  # interrupted, or an eviction order of the user's own failed
+            self._recover(None)
+            raise
         if dropped and self.bus.active:
             self.bus.emit(ev.Reset(dropped))
         return dropped is not None
@@ -268,6 +279,7 @@ class Engine(Books):
         changed, for settings that cannot change or that a live request does not fit.
         """
         self._check_open()
+        self._check_grounded()
         names = set(changes)
         check_parts(
             policy=None if isinstance(policy, str) else policy, eviction=None if isinstance(eviction, str) else eviction
@@ -358,20 +370,30 @@ class Engine(Books):
             max_steps = None if max_steps is None else max_steps - 1
             yield self.step()
 
-    def _overlapped(self) -> Iterator[StepReport]:
-        """Launch the next step before waiting for the last: the host plans while the device computes."""
-        flying: tuple[Plan, Any] | None = None
+    def _overlapped(self, ahead: bool) -> Iterator[StepReport]:
+        """Launch the next step before waiting for the last: the host plans while the device computes.
+
+        Whoever gets an output may step, abort or close: unless they go `ahead`, the step in flight is waited for first.
+        """
         plan: Plan | None = None
         try:
-            while self.has_unfinished or flying:
+            while self.has_unfinished or self._flying:
+                self._check_open()
                 plan = None
                 plan = self.scheduler.plan()
                 ticket = self.runner.launch(plan)
-                result = self.runner.wait(flying[1]) if flying else None
+                landed = self._flying
+                result = self.runner.wait(landed[1]) if landed else None
                 launched, plan = plan, None
-                if flying and result:
-                    yield self._collect(flying[0], result, read_all=False)
-                flying = (launched, ticket) if launched.rows else None
-        except BaseException:
-            self._recover(plan)
+                self._flying = (launched, ticket) if launched.rows else None
+                if landed and result:
+                    reports = [self._collect(landed[0], result, read_all=False)]
+                    if self._flying and reports[0].outputs and not ahead:
+                        (last, ticket), self._flying = self._flying, None
+                        reports.append(self._collect(last, self.runner.wait(ticket), read_all=False))
+                    yield from reports
+        except BaseException as error:
+            lost, self._flying = plan is not None or self._flying is not None, None
+            if lost or not isinstance(error, GeneratorExit):
+                self._recover(plan)
             raise

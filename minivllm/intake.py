@@ -3,7 +3,7 @@
 Each refusal is a `ValueError` that says what was given and what is allowed; nothing was changed when it is raised.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from operator import index
 from typing import Any
@@ -117,7 +117,7 @@ def set_limit(request: Request, cache: Cache, max_model_len: int) -> None:
     )
 
 
-def check_params(params: SamplingParams, vocab_size: int, has_tokenizer: bool) -> None:
+def check_params(params: SamplingParams, vocab_size: int, has_tokenizer: bool, eos: Collection[int] = ()) -> None:
     """Refuses what this engine cannot honour: token ids outside the vocabulary, stop strings without a tokenizer."""
     if not isinstance(params, SamplingParams):
         raise ValueError(f"params is {shown(params)}; give a SamplingParams")
@@ -126,5 +126,6 @@ def check_params(params: SamplingParams, vocab_size: int, has_tokenizer: bool) -
     wrong = [t for t in (*params.logit_bias, *params.stop_token_ids) if not 0 <= t < vocab_size]
     if wrong:
         raise ValueError(f"token id {wrong[0]} is out of range; allowed: 0 to {vocab_size - 1}")
-    if params.min_tokens and len(set(params.stop_token_ids)) >= vocab_size:
+    ends = {*params.stop_token_ids, *(() if params.ignore_eos else eos)}
+    if params.min_tokens and len(ends) >= vocab_size:
         raise ValueError(f"min_tokens is {params.min_tokens}, but every token stops: stop_token_ids must leave one")

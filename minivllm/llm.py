@@ -45,7 +45,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete every prompt and return the outputs in their order.
 
-        A prompt is text, a list of token ids, or `{"prompt_token_ids": [...]}` / `{"prompt": "..."}`. One `SamplingParams`
+        A prompt is text, a list of token ids, or `{"prompt_token_ids": [...]}` / `{"prompt": "..."}`, which may have a
+        `"cache_salt"`: prompts with different ones never share blocks. One `SamplingParams`
         serves all, or give one per prompt. Either all are accepted or none: a bad prompt raises `ValueError` naming its index.
         An interrupt aborts what this call queued, and nothing else.
         """
@@ -55,7 +56,8 @@ class LLM:
         try:
             for index, (prompt, wanted) in enumerate(zip(listed, params, strict=True)):
                 try:
-                    names.append(self.engine.add(_content(prompt), wanted))
+                    content, salt = _content(prompt)
+                    names.append(self.engine.add(content, wanted, cache_salt=salt))
                 except ValueError as error:
                     raise ValueError(f"prompt {index}: {error}") from None
             return self._drive(names, use_tqdm)
@@ -86,7 +88,8 @@ class LLM:
         (params,) = self._params_for(sampling_params, 1)
         if params.n > 1:
             raise ValueError(f"n is {params.n}; a stream is one completion, so n=1, or use generate()")
-        yield from self.engine.stream(self.engine.add(_content(prompt), params))
+        content, salt = _content(prompt)
+        yield from self.engine.stream(self.engine.add(content, params, cache_salt=salt))
 
     def chat_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Token ids of a conversation, ready for the model's answer. Raises `ValueError` without a chat template, and for
@@ -98,7 +101,8 @@ class LLM:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def get_tokenizer(self) -> Any:
-        """The model's tokenizer."""
+        """The model's tokenizer. Raises `RuntimeError` once it is closed."""
+        self.engine._check_open()
         return self.tokenizer
 
     def close(self) -> None:
@@ -140,10 +144,10 @@ class LLM:
             from tqdm import tqdm
 
             with tqdm(total=len(names), desc="requests", dynamic_ncols=True) as bar:
-                for output in self.engine.outputs():
+                for output in self.engine.outputs(ahead=True):
                     done[output.request_id] = output
                     bar.update(output.request_id in wanted)
-        return [done[name] for name in names]
+        return [done[name] if name in done else self.engine.result(name) for name in names]  # else somebody aborted it
 
 
 def resolve_device(device: str) -> str:
@@ -178,18 +182,26 @@ def _check_conversation(messages: Any) -> None:
     if not said or not good:
         raise ValueError(f"a conversation is {shown(messages)}; allowed: {_CONVERSATION}")
     try:
-        "".join(message["content"] for message in said).encode()
+        "".join(message["role"] + message["content"] for message in said).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"a message is not valid Unicode: {error}") from None
 
 
-def _content(prompt: Prompt) -> str | Sequence[int]:
+def _content(prompt: Prompt) -> tuple[str | Sequence[int], str | None]:
+    """Text or token ids, and the salt, of a prompt in any of its forms."""
     if not isinstance(prompt, dict):
-        return prompt
-    content = prompt.get("prompt_token_ids")
-    content = prompt.get("prompt") if content is None else content
-    if content is None:
+        return prompt, None
+    known = ("prompt", "prompt_token_ids", "cache_salt")
+    if unknown := [shown(key) for key in prompt if key not in known]:
+        raise ValueError(f"a prompt dict has {', '.join(unknown)}; allowed: {', '.join(known)}")
+    ids, text = prompt.get("prompt_token_ids"), prompt.get("prompt")
+    if ids is None and text is None:
         raise ValueError(
             f"a prompt dict needs 'prompt_token_ids' or 'prompt'; this one has {', '.join(prompt) or 'nothing'}"
         )
-    return content
+    if isinstance(ids, str) or not isinstance(text, str | None):
+        raise ValueError(
+            f"a prompt dict is {shown(prompt)}; allowed: text as 'prompt', token ids as 'prompt_token_ids'"
+        )
+    content: str | Sequence[int] = text if ids is None else ids  # type: ignore[assignment]
+    return content, prompt.get("cache_salt")

@@ -34,7 +34,10 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One tick: the rows that ran, the tokens that came out, the text that became visible, who ended, who had to go."""
+    """One tick: the rows that ran, the tokens that came out, the text that became visible, who ended, who had to go.
+
+    `outputs` are those of the requests in `finished`.
+    """
 
     tick: int
     num_tokens: int
@@ -42,6 +45,7 @@ class StepReport:
     text: dict[str, str] = field(default_factory=dict)
     finished: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    outputs: tuple[RequestOutput, ...] = ()
 
     def __repr__(self) -> str:
         parts = [f"tick {self.tick}: {self.num_tokens} tokens computed"]

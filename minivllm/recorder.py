@@ -193,7 +193,7 @@ class Replay:
         if event.request in self.done:
             self.done.remove(event.request)
         seen = _Seen(event.request, event.prompt_tokens, event.max_tokens, event.tokens, "running")
-        seen.computed, seen.cached = event.computed, event.computed
+        seen.computed, seen.cached = event.computed, min(event.computed, event.prompt_tokens)
         seen.table = dict(enumerate(event.blocks))
         for block in event.blocks:
             self.ref[block] += 1

@@ -1,12 +1,16 @@
 """What has come out so far: text, log-probabilities and finished outputs, kept apart from the scheduling."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
+from minivllm.core.plan import Plan
 from minivllm.detokenizer import Detokenizer, Tokenizer
 from minivllm.output import CompletionOutput, RequestOutput
 from minivllm.request import Request, Status
 from minivllm.runtime.ticket import StepResult, TokenLogprob
 
+CONTEXT = 5
+"""Prompt tokens that a reader starts with: a tokenizer may drop the space in front of a text's first word."""
 MAX_KEPT = 1024
 """Finished outputs that stay readable through `Engine.result`."""
 
@@ -19,7 +23,7 @@ class Results:
         self.watched: set[str] = set()  # requests whose text must be read at every token: they have stop strings
         self._prompts: dict[str, str | None] = {}
         self._readers: dict[str, Detokenizer] = {}
-        self._logprobs: dict[str, list[TokenLogprob]] = {}
+        self._logprobs: dict[str, dict[int, TokenLogprob]] = {}  # by place in the output
         self._prompt_logprobs: dict[str, dict[int, TokenLogprob]] = {}
         self._groups: dict[str, list[Request]] = {}
         self._done: OrderedDict[str, RequestOutput] = OrderedDict()
@@ -31,26 +35,52 @@ class Results:
         if request.params.stop_strings and self.tokenizer is not None:
             self.watched.add(request.id)
 
-    def book(self, result: StepResult) -> None:
-        """Keep the log-probabilities of a step."""
-        for name, logprob in result.logprobs.items():
-            self._logprobs.setdefault(name, []).append(logprob)
-        for name, by_position in result.prompt_logprobs.items():
-            self._prompt_logprobs.setdefault(name, {}).update(by_position)
+    def book(self, plan: Plan, result: StepResult, live: Mapping[str, Request]) -> None:
+        """Keep the log-probabilities of a step, before its tokens are appended: an interrupt may come in between.
+
+        Rows of another epoch are left out, as their tokens will be: the request ended, or computes them again.
+        """
+        for row in plan.rows:
+            name = row.request_id
+            request = live.get(name)
+            if request is None or request.epoch != row.epoch:
+                continue
+            if name in result.logprobs:
+                self._logprobs.setdefault(name, {})[len(request.output_tokens)] = result.logprobs[name]
+            if name in result.prompt_logprobs:
+                self._prompt_logprobs.setdefault(name, {}).update(result.prompt_logprobs[name])
+
+    def inherit(self, parent: Request, child: Request) -> None:
+        """A fork has its parent's log-probabilities as far as it has its tokens."""
+        for kept in (self._logprobs, self._prompt_logprobs):
+            if parent.id in kept:
+                kept[child.id] = dict(kept[parent.id])  # type: ignore[assignment,index]
 
     def read(self, request: Request) -> str:
         """Text that has become visible since the last call; `stopped(request)` says whether a stop string ended it."""
-        reader = self.reader(request)
+        reader = self._fed(request)
         if reader is None:
             return ""
-        tokens = request.output_tokens
-        if request.finish_reason == "stop" and isinstance(request.stop_reason, int):
-            tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
-        piece = ""
-        for token in tokens[reader.seen :]:
-            if reader.stopped is None:
-                piece += reader.add(token)
-        return piece + reader.finish() if request.status is Status.FINISHED else piece
+        if request.status is Status.FINISHED:
+            reader.finish()
+        return reader.take()
+
+    def stops(self, request: Request) -> str | None:
+        """The stop string that a request's newest token has completed, if any. What was read for it stays to be read."""
+        reader = self._fed(request)
+        return reader.stopped if reader else None
+
+    def _fed(self, request: Request) -> Detokenizer | None:
+        """The request's reader, with all its tokens in it."""
+        reader = self.reader(request)
+        if reader is not None:
+            tokens = request.output_tokens
+            if request.finish_reason == "stop" and isinstance(request.stop_reason, int):
+                tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
+            for token in tokens[reader.seen :]:
+                if reader.stopped is None:
+                    reader.add(token)
+        return reader
 
     def reader(self, request: Request) -> Detokenizer | None:
         """What turns a request's tokens into text; None without a tokenizer."""
@@ -58,7 +88,8 @@ class Results:
             return None
         if request.id not in self._readers:
             params = request.params
-            self._readers[request.id] = Detokenizer(self.tokenizer, params.stop_strings, params.min_tokens)
+            context = request.tokens[: request.prompt_len][-CONTEXT:]
+            self._readers[request.id] = Detokenizer(self.tokenizer, params.stop_strings, params.min_tokens, context)
         return self._readers[request.id]
 
     def stopped(self, request: Request) -> str | None:
@@ -123,7 +154,10 @@ class Results:
     def _completion(self, index: int, request: Request) -> CompletionOutput:
         self.read(request)
         reader = self._readers.get(request.id)
-        logprobs = None if request.params.logprobs is None else list(self._logprobs.get(request.id, ()))
+        logprobs = None
+        if request.params.logprobs is not None:
+            known = self._logprobs.get(request.id, {})
+            logprobs = [known[at] for at in range(len(request.output_tokens))]
         return CompletionOutput(
             index=index,
             text=reader.text if reader else "",

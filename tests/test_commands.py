@@ -81,6 +81,8 @@ def test_bench_measures_the_engine(capsys, tmp_path):
         (["experiment", "nothing"], "nothing"),
         (["bench", "latency", "--dummy-weights", "nothing"], "there are qwen3-0.6b"),
         (["bench", "accuracy"], "--text"),
+        (["bench", "accuracy", "--text", "/"], "'/'"),
+        (["bench", "latency", "--model", "packaged", "--device", "cpu:x"], "device is 'cpu:x'"),
         (["bench", "profile", "--model", "packaged", "--device", "cpu", "--num-blocks", "9"], "the kernels of a GPU"),
     ],
 )
@@ -89,6 +91,18 @@ def test_misuse_ends_with_one_line_and_status_2(arguments, message, capsys):
     lines = capsys.readouterr().err.strip().splitlines()
     assert message in lines[-1]
     assert lines[-1].startswith(f"minivllm {arguments[0]}:")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--batches", "0"], ["--batches", "1,-1"], ["--batches", "1,x"], ["--longest", "16"], ["--repeats", "0"],
+     ["--requests", "0"], ["--context", "-5"]],
+)  # fmt: skip
+def test_a_count_that_counts_nothing_is_refused_before_anything_is_measured(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "latency", *arguments])
+    assert ended.value.code == 2
+    assert "allowed: a whole number of" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_kernels_are_not_measured_without_a_gpu(capsys, monkeypatch):

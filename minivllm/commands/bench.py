@@ -3,9 +3,11 @@
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+SHORTEST = 100  # tokens of the throughput workload's prompts and outputs
 WHATS = ("throughput", "latency", "prefix", "profile", "peer", "accuracy", "kernels")
 
 
@@ -21,16 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-model-len", type=int, default=4096)
     parser.add_argument("--max-num-batched-tokens", type=int, default=16384)
     parser.add_argument("--kv-cache-dtype", default="auto", choices=("auto", "fp8"))
-    parser.add_argument("--requests", type=int, default=256, help="requests of the throughput workload")
+    parser.add_argument("--requests", type=_from(1), default=256, help="requests of the throughput workload")
     parser.add_argument(
-        "--longest", type=int, default=1024, help="longest prompt and output of the throughput workload"
+        "--longest", type=_from(SHORTEST), default=1024, help="longest prompt and output of the throughput workload"
     )
     parser.add_argument(
         "--batches", default="1,16,64,256", type=_sizes, help="batch sizes of latency and profile, with commas"
     )
-    parser.add_argument("--context", type=int, default=640, help="context length of latency and profile")
+    parser.add_argument("--context", type=_from(1), default=640, help="context length of latency and profile")
     parser.add_argument("--text", metavar="FILE", help="real text for accuracy")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=_from(1), default=3)
     parser.add_argument("--enforce-eager", action="store_true")
     parser.add_argument("--no-overlap", action="store_true")
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
@@ -121,11 +123,19 @@ def _accuracy(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def _from(low: int) -> Callable[[str], int]:
+    """What turns an argument into a whole number of `low` or more."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number of {low} or more")
+        return int(text)
+
+    return number
+
+
 def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: whole numbers with commas between them") from None
+    return tuple(_from(1)(size.strip()) for size in text.split(","))
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def _answer(llm, talk: list[dict[str, str]], params: SamplingParams) -> str | No
     print()
     result = llm.engine.result(name)
     tokens, ended = len(result.outputs[0].token_ids), time.perf_counter()
-    rate = f", {(tokens - 1) / (ended - first):.1f} tok/s" if tokens > 1 and ended > first else ""
+    rate = f", {(tokens - 1) / (ended - first):.1f} tok/s" if len(pieces) > 1 else ""
     print(
         f"[prompt {len(result.prompt_token_ids)} tokens, {result.num_cached_tokens} of them cached; first text after "
         f"{(first - began) * 1000:.0f} ms; {tokens} tokens{rate}; {result.outputs[0].finish_reason}]",

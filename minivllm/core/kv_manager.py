@@ -76,7 +76,12 @@ class KVManager:
         """Make positions `num_scheduled … end-1` writable: new blocks, a copy of a shared one. None: no room."""
         table, blocks, copies = request.table, [], []
         first = request.num_scheduled // self.block_size
-        shared = request.cow and first < len(table) and self.pool.ref[table[first]] > 1
+        shared = (
+            request.cow
+            and first < len(table)
+            # alone again, but whoever shared it has filled it and published it: others may hit it
+            and (self.pool.ref[table[first]] > 1 or table[first] in self.index.hash_of)
+        )
         if -(-end // self.block_size) - len(table) + shared > self.pool.available:
             return None
         if shared:  # copy-on-write: leave the shared block to the others

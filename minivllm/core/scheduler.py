@@ -6,7 +6,7 @@ last admitted request is preempted: it gives all its blocks back and will recomp
 2023, §4.5; Agrawal et al. 2024, Sarathi-Serve.)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -83,10 +83,13 @@ class Scheduler:
             decode_only, self._cohort,
         )  # fmt: skip
 
-    def collect(self, plan: Plan, tokens: Sequence[int]) -> Collected:
+    def collect(
+        self, plan: Plan, tokens: Sequence[int], stops: Callable[[Request], str | None] | None = None
+    ) -> Collected:
         """Book the results of a step: `tokens[i]` belongs to `plan.rows[i]` (ignored where the row samples nothing).
 
-        Rows of a request that was aborted, finished or preempted in the meantime are dropped by their epoch.
+        Rows of a request that was aborted, finished or preempted in the meantime are dropped by their epoch. `stops` is
+        asked about a request with stop strings that reaches its limit: its last token may complete one of them.
         """
         sampled: dict[str, int] = {}
         finished: list[Request] = []
@@ -112,6 +115,8 @@ class Scheduler:
             if active:
                 self.bus.emit(Token(request_id, token, len(known) == request.prompt_len + 1))
             if verdict := request.verdict():
+                if stops and verdict[0] == "length" and request.params.stop_strings and (stop := stops(request)):
+                    verdict = "stop", stop
                 self.finish(request, *verdict)
                 finished.append(request)
         return Collected(sampled, finished)
@@ -138,7 +143,8 @@ class Scheduler:
             child.num_computed = 0
             self.waiting.append(child)
             return False
-        child.num_scheduled = child.num_cached = child.num_computed
+        child.num_scheduled = child.num_computed
+        child.num_cached = min(child.num_computed, child.prompt_len)
         self._start(child)
         if self.bus.active:
             blocks, room = tuple(child.table), child.limit - child.prompt_len

@@ -6,6 +6,9 @@ from torch import Tensor
 from minivllm.request import SamplingParams
 from minivllm.runtime.ticket import TokenLogprob
 
+LARGEST = 1e30
+"""Of a logit that was changed: beyond it, dividing by a small temperature could overflow."""
+
 
 def reshape(
     logits: Tensor, params: SamplingParams, history: Tensor, prompt_len: int, stop_ids: frozenset[int]
@@ -13,7 +16,8 @@ def reshape(
     """One row's logits `[V]` as the sampler should see them; `history: [context]` are the tokens before it.
 
     Repetition penalty (Keskar et al. 2019) counts prompt and output, presence and frequency penalties the output only, as in
-    vLLM. While fewer than `min_tokens` were generated, no end token can be drawn.
+    vLLM. While fewer than `min_tokens` were generated, no end token can be drawn. However large a bias or a penalty is, the
+    result is finite, also after the division by a temperature.
     """
     logits = logits.clone()
     vocab = len(logits)
@@ -31,7 +35,7 @@ def reshape(
         logits[ids] += torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype, device=logits.device)
     if stop_ids and len(generated) < params.min_tokens:
         logits[torch.tensor(sorted(stop_ids), device=logits.device)] = -torch.inf
-    return logits
+    return logits.nan_to_num_(-LARGEST).clamp_(-LARGEST, LARGEST)
 
 
 def logprob(logits: Tensor, token: int, top: int) -> TokenLogprob:

@@ -123,7 +123,7 @@ class ModelRunner:
         if not ticket.every_row:
             known = iter(sampled)
             sampled = [next(known) if row.sample else -1 for row in ticket.rows]
-        if self.checks_tokens:
+        if sampled and (self.checks_tokens or max(sampled) >= self.vocab_size):
             for row, token in zip(ticket.rows, sampled, strict=True):
                 if row.sample and not 0 <= token < self.vocab_size:
                     raise ValueError(

@@ -69,7 +69,7 @@ const APPLY = {
   },
   fork(s, e) {
     s.requests.set(e.request, { id: e.request, prompt: e.prompt_tokens, tokens: e.tokens, max: e.max_tokens, status: "running",
-      computed: e.computed, cached: e.computed, table: e.blocks.slice(), since: s.tick, preemptions: 0, parent: e.parent });
+      computed: e.computed, cached: Math.min(e.computed, e.prompt_tokens), table: e.blocks.slice(), since: s.tick, preemptions: 0, parent: e.parent });
     for (const block of e.blocks) s.ref[block] += 1;
     s.running.push(e.request);
   },

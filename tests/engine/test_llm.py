@@ -265,3 +265,86 @@ def test_weights_changed_under_the_cache(model):
         assert fresh.engine.reset_prefix_cache() is False
         fresh.engine.run()
         assert fresh.engine.result(name).outputs[0].text == texts(after[:1])[0]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"logit_bias": {5: 1e38}, "temperature": 0.01},
+        {"logit_bias": {5: 3e38}, "temperature": 0.5},
+        {"logit_bias": dict.fromkeys(range(0, 49152, 3), -3e38), "temperature": 1.0},
+        {"repetition_penalty": 1e-38, "temperature": 1.0},
+        {"repetition_penalty": 3e38, "presence_penalty": 2.0, "temperature": 1e-4},
+    ],
+)
+def test_no_bias_or_penalty_leads_out_of_the_vocabulary_or_holds_others_up(model, expected, params):
+    llm = make(model)
+    wild = llm.engine.add(PROMPTS[0], SamplingParams(max_tokens=4, ignore_eos=True, **params))
+    calm = llm.engine.add(PROMPTS[1], GREEDY)
+    llm.engine.run()
+    tokens = llm.engine.result(wild).outputs[0].token_ids
+    assert len(tokens) == 4
+    assert all(0 <= token < 49152 for token in tokens)
+    assert llm.engine.result(calm).outputs[0].text == expected[1]
+
+
+def test_if_every_token_stops_a_least_number_of_tokens_is_refused(model):
+    llm = make(model)
+    (eos,) = llm.engine.model.spec.eos_token_ids[:1]
+    others = [token for token in range(49152) if token != eos]
+    with pytest.raises(ValueError, match="every token stops"):
+        llm.engine.add("abc", SamplingParams(min_tokens=2, stop_token_ids=others))
+    llm.engine.add("abc", SamplingParams(min_tokens=2, max_tokens=3, stop_token_ids=others, ignore_eos=True))
+    assert len(llm.engine.run()) == 1
+
+
+def test_a_salt_in_a_prompt_keeps_its_blocks_apart(model):
+    llm = make(model)
+
+    def cached(**more):
+        prompt = {"prompt_token_ids": [5] * 40, **more}
+        return llm.generate(prompt, SamplingParams(max_tokens=1), use_tqdm=False)[0].num_cached_tokens
+
+    assert [cached(), cached(cache_salt="a"), cached(cache_salt="b"), cached(cache_salt="a")] == [0, 0, 0, 32]
+    list(llm.stream({"prompt_token_ids": [6] * 40, "cache_salt": "a"}, SamplingParams(max_tokens=1)))
+    assert llm.generate([6] * 40, SamplingParams(max_tokens=1), use_tqdm=False)[0].num_cached_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (
+            {"prompt": "a", "multi_modal_data": 1},
+            "has 'multi_modal_data'; allowed: prompt, prompt_token_ids, cache_salt",
+        ),
+        ({"prompt_token_ids": "abc"}, "token ids as 'prompt_token_ids'"),
+        ({"prompt": 5}, "text as 'prompt'"),
+        ({"prompt": "a", "cache_salt": ""}, "give a name that is not empty"),
+        ({"cache_salt": "a"}, "needs 'prompt_token_ids' or 'prompt'"),
+    ],
+)
+def test_what_a_prompt_dict_cannot_hold_is_refused(model, prompt, message):
+    llm = make(model)
+    with pytest.raises(ValueError, match=f"prompt 1: .*{message}"):
+        llm.generate(["ok", prompt], use_tqdm=False)
+    assert not llm.engine.has_unfinished
+
+
+@pytest.mark.parametrize("use_tqdm", [True, False])
+def test_a_request_that_a_listener_aborts_is_among_the_outputs(model, use_tqdm):
+    llm = make(model)
+
+    def deadline(event):
+        if event.kind == "end" and llm.engine.tick == 3:
+            llm.engine.abort("B")
+
+    llm.engine.bus.subscribe(deadline)
+    outputs = llm.generate(PROMPTS[:3], GREEDY, use_tqdm=use_tqdm)
+    assert [output.outputs[0].finish_reason for output in outputs] == ["length", "abort", "length"]
+
+
+def test_a_closed_llm_gives_no_tokenizer_away(model):
+    llm = make(model)
+    llm.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        llm.get_tokenizer()

@@ -335,7 +335,7 @@ TURN = {"role": "user", "content": "hi"}
     "messages",
     [5, None, "hi", TURN, iter([TURN]), ["hi"], [[]], [TURN, [TURN]], [[TURN], TURN], [{}], [{"role": "user"}],
      [{"role": "user", "content": None}], [{"role": 5, "content": "x"}], [("user", "hi")], [None],
-     [{"role": "user", "content": "\ud800"}]],
+     [{"role": "user", "content": "\ud800"}], [{"role": "\ud800", "content": "x"}]],
     ids=named,
 )  # fmt: skip
 def test_what_is_no_conversation_is_refused(llm: LLM, messages: Any) -> None:

@@ -8,6 +8,7 @@ from simulated import Letters, Scripted, finish, greedy, record_plans, simulate,
 
 from minivllm import Engine, SamplingParams
 from minivllm.detokenizer import Detokenizer
+from minivllm.metrics import Metrics
 from minivllm.output import CompletionOutput
 
 
@@ -164,3 +165,47 @@ def test_a_character_that_never_becomes_whole_stays_out() -> None:
     reader = Detokenizer(Utf8())
     pieces = [reader.add(token) for token in "a🙂".encode()[:-1]] + [reader.finish()]
     assert "".join(pieces) == reader.text == "a"
+
+
+class Words:
+    """As SentencePiece: a word's space belongs to its token, and decoding drops the first one of a text."""
+
+    words = ("The", " capital", " is", " Paris", ",", " a", " city")
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        return "".join(self.words[token] for token in ids).removeprefix(" ")
+
+    def encode(self, text: str) -> list[int]:
+        return [self.words.index(word) for word in text]
+
+
+def test_the_first_word_keeps_the_space_that_stands_between_it_and_the_prompt() -> None:
+    prompt, answer = [0, 1, 2], [3, 4, 5, 6]
+    reader = Detokenizer(Words(), context=prompt)
+    pieces = [reader.add(token) for token in answer] + [reader.finish()]
+    assert "".join(pieces) == reader.text == " Paris, a city"
+    assert reader.seen == 4
+    assert Words().decode(prompt) + reader.text == Words().decode(prompt + answer)
+
+
+def test_a_prompt_that_ends_in_half_a_character_is_no_context() -> None:
+    smile = list("🙂".encode())
+    reader = Detokenizer(Utf8(), context=[*b"ab", *smile[:2]])
+    pieces = [reader.add(token) for token in [*smile[2:], *b"cd"]] + [reader.finish()]
+    assert "".join(pieces).endswith("cd")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_stop_string_completed_by_the_last_allowed_token_is_a_stop_for_everybody(recorded: bool) -> None:
+    engine = scripted("abcdef")
+    recorder, metrics = engine.record(), Metrics(engine)
+    if not recorded:
+        recorder.detach()
+    output = says(engine, greedy(4, stop=["cd"]))
+    assert (output.text, output.finish_reason, output.stop_reason) == ("ab", "stop", "cd")
+    assert metrics.finished == {"stop": 1}
+    if recorded:
+        told = [event for events in recorder.ticks for event in events]
+        assert [event.reason for event in told if event.kind == "finish"] == ["stop"]
+        assert "".join(event.text for event in told if event.kind == "text") == "ab"
+        assert recorder.at(recorder.last_tick) == engine.snapshot()
