@@ -147,7 +147,8 @@ class Books:
         for request in self._results.ended():
             self._close_book(request)
         if plan is None and self.bus.active:
-            for event in opening(self.config, picture(self.scheduler, self.config, self._finished.values())):
+            now = picture(self.scheduler, self.config, self._finished.values())
+            for event in opening(self.config, self.scheduler.policy, now):
                 if not isinstance(event, ev.Start | ev.End):
                     self.bus.emit(event)
 

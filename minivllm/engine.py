@@ -248,7 +248,7 @@ class Engine(Books):
     def record(self) -> Recorder:
         """Start recording events; a recorder attached late begins with what is there now."""
         self._check_open()
-        return Recorder(self.bus, opening(self.config, self.snapshot()))
+        return Recorder(self.bus, opening(self.config, self.scheduler.policy, self.snapshot()))
 
     def audit(self) -> list[str]:
         """Everything that is wrong with the bookkeeping, in words; [] when healthy."""
@@ -324,7 +324,7 @@ class Engine(Books):
             raise
         self.config, self._policy, self._eviction = config, new_policy, new_eviction
         if self.bus.active:
-            self.bus.emit(engine_event(config, bool(names & REBUILD), tuple(sorted(names))))
+            self.bus.emit(engine_event(config, self.scheduler.policy, bool(names & REBUILD), tuple(sorted(names))))
             for request in self.scheduler.requests.values():
                 if request.limit != limits[request.id]:
                     self.bus.emit(ev.Limit(request.id, request.limit - request.prompt_len))

@@ -6,6 +6,7 @@ from minivllm import events as ev
 from minivllm.config import EngineConfig
 from minivllm.core.contiguous import ContiguousManager
 from minivllm.core.kv_manager import KVManager
+from minivllm.core.policy import BY_NAME, Policy
 from minivllm.core.scheduler import Scheduler
 from minivllm.request import Request
 from minivllm.snapshot import BlockView, RequestView, Snapshot
@@ -50,17 +51,18 @@ def free_queue(scheduler: Scheduler) -> tuple[int, ...]:
     return ()
 
 
-def engine_event(config: EngineConfig, rebuilt: bool, changed: tuple[str, ...]) -> ev.Event:
-    """The settings as an event."""
+def engine_event(config: EngineConfig, policy: Policy, rebuilt: bool, changed: tuple[str, ...]) -> ev.Event:
+    """The settings as an event; a policy that has no name of ours is called by its class."""
+    name = next((name for name, known in BY_NAME.items() if type(policy) is known), type(policy).__name__)
     return ev.Engine(
-        config.block_size, config.num_blocks or 0, config.kv_layout, config.policy, config.prefix_caching,
+        config.block_size, config.num_blocks or 0, config.kv_layout, name, config.prefix_caching,
         config.max_num_batched_tokens, rebuilt, changed,
     )  # fmt: skip
 
 
-def opening(config: EngineConfig, snapshot: Snapshot) -> Iterator[ev.Event]:
+def opening(config: EngineConfig, policy: Policy, snapshot: Snapshot) -> Iterator[ev.Event]:
     """Events that lead an empty engine to `snapshot`, for a recorder that comes late; nothing before the first tick."""
-    yield engine_event(config, True, ())
+    yield engine_event(config, policy, True, ())
     if snapshot.tick:
         yield ev.Start(snapshot.tick)
     seen: set[int] = set()

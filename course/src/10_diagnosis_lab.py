@@ -76,7 +76,7 @@ for name in INSTRUMENTS:
 # | inexact | where does attention differ from float32 by more than 2 %? (04) |
 # | whole hits | did somebody start with every token cached? (06) |
 # | broken prefixes | do prompts share their text, and not their beginning? (06) |
-# | evicted too soon | was a block computed again after its eviction? (07) |
+# | evicted too soon | was a block computed again after its eviction, by one who was not preempted? (07) |
 # | ping-pong | how much of what was computed did preemptions throw away? (05) |
 # | overtaken | did somebody wait while more than 40 later ones passed? (05, 08) |
 # | wasted ends | how much of the held slots will never be written? (03) |
@@ -219,8 +219,8 @@ case3.diagnose(cause=..., tick=..., cure=...)
 # <details><summary>What it was</summary>
 #
 # The median wait is one tick, the worst 266. Nothing is wrong for most, everything for a few. In the log, E arrives
-# before tick 10 with a prompt of 100 tokens, and in tick 13 somebody is admitted who came later. So it goes on until
-# no short prompt is left. `diagnose("starvation", 13, "ageing")`
+# in tick 10 with a prompt of 100 tokens, and in tick 13 somebody is admitted who came later. So it goes on until no
+# short prompt is left. `diagnose("starvation", 13, "ageing")`
 #
 # </details>
 #
@@ -459,7 +459,7 @@ case11.diagnose(cause=..., tick=..., cure=...)
 # Fifteen preemptions have thrown away 43 % of what was computed. The pool is full, so somebody must go. But the
 # victim is whoever has computed *most*: A, which came first, goes first, where our engine would send the last. It
 # comes back and pushes out the next. In tick 4 it happens for the first time. `diagnose("ping-pong", 4,
-# "fewer-seats")`. (With a larger pool nobody would have to go at all, if you have one.)
+# "fewer-seats")`. (Or `larger-pool`, if you have one: some patients have more than one cure.)
 #
 # </details>
 #
@@ -489,8 +489,8 @@ case12.diagnose(cause=..., tick=..., cure=...)
 # One of four is wrong, and it is one of the long ones. `case12.test("inexact")`: with 2,601 tokens attention is off
 # by 17 to 19 %, for all three long ones, and nothing is NaN. In float16, 2,048 + 0.9 is 2,048: past that, the sum
 # under the softmax stops growing. For two of them the best token is still the best, so only D's text is wrong, and no
-# test of texts would have found the others. The first decode with so long a context is in tick 3.
-# `diagnose("half-precision-sum", 3, "float32-sum")`
+# test of texts would have found the others. The prefill in tick 2 is another kernel; the first decode with so long a
+# context is in tick 3. `diagnose("half-precision-sum", 3, "float32-sum")`
 #
 # </details>
 
@@ -510,7 +510,7 @@ board()
 # | first token late for a few | starvation | load: the median would be late too |
 # | busy, and little comes out | preemption ping-pong | a slow device |
 # | wrong text for all, no error | tables out of step | a kernel: short ones would be right |
-# | wrong text for one | unwritten memory, unmasked | its prompt |
+# | wrong text for one, at any length | unwritten memory, unmasked | its prompt |
 # | wrong text beyond a length | a sum in half precision | tables: they are right at any length |
 # | an error about a block | books that were wrong long before | the tick of the error |
 # | an error with a prompt of k whole blocks | a hit on all of it | the prompt: it works cold |
@@ -606,9 +606,10 @@ print(admit("starvation").engine.scheduler.policy.patience)
 
 # %% [markdown]
 # A policy with patience without end, and it was its own setting: nobody ever ages. **3. Now yours.** Fill in what its
-# owner says, the cause, the cure, and the instrument that shows it. `build` gives an engine, ill unless `self.cured`.
-# `visits` gives the traffic: `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is
-# cured. (As it stands, two seats can just bear the traffic.) Then send the class to somebody.
+# owner says, the cause, the cure, and the instrument that shows it. The texts are sentences, of four words at least.
+# `build` gives an engine, ill unless `self.cured`. `visits` gives the traffic: `Visit(tick, prompt, output)`. Exactly
+# your instrument must speak, and none when it is cured. (As it stands, two seats can just bear the traffic.) Then
+# send the class to somebody.
 
 
 # %%

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 11 · Beyond one GPU
 #
-# **There are two ways to use N GPUs. Cut every block into N parts, and they are one engine with one cache. Or give each
-# an engine of its own, and they are N caches that know nothing of each other.**
+# **There are two ways to use N GPUs. Cut every block into N parts, and they are one engine with one cache. Or give
+# each an engine of its own, and they are N caches that know nothing of each other.**
 #
 # You will be able to
 #
-# - compute what a token of K/V costs per GPU, and why N cards hold more than N times the tokens;
+# - compute what a token of K/V costs per GPU, and why N cards can hold more than N times the tokens;
 # - follow a step through several ranks: one plan, the same table everywhere, two sums per layer;
 # - say when those sums cost more than they save;
 # - choose a router by hits, by time to the first token and by balance;
@@ -53,14 +53,18 @@ print(f"weights {weights / 1e9:.1f} GB, K and V {kv_bytes(large):,} bytes per to
 print(f"room for {int((CARD - weights) / kv_bytes(large)):,} tokens")
 
 # %%
-predict("11.two", "Two such cards, weights and cache cut in half. How many times as many tokens?", unit="times")
+predict(
+    "11.two",
+    "Two such cards, each with half of every weight and half of every token's K and V. How many times the tokens?",
+    unit="times",
+)
 
 # %% [markdown]
 # ## A block in N parts
 #
 # **Tensor parallelism** cuts each layer by heads. Each GPU is a **rank**: it has its share of the query heads, of the
-# KV heads, and of the columns of the MLP. So of each token, a rank keeps the K and V of its own heads. For Qwen3-0.6B:
-# 28 layers, 8 KV heads of 128 numbers, two bytes each.
+# KV heads, and of the columns of the MLP. So of each token, a rank keeps the K and V of its own heads. For
+# Qwen3-0.6B: 28 layers, 8 KV heads of 128 numbers, two bytes each.
 
 # %%
 predict("11.tp2", "114,688 bytes per token on one GPU. Per GPU, with two?", unit="bytes")
@@ -84,8 +88,8 @@ reveal("11.tp8", per_rank[8], "bytes")
 reveal("11.tp16", per_rank[16], "bytes")
 
 # %% [markdown]
-# **Look at the last row.** There are 8 KV heads, and 16 ranks that need one. A head cannot be cut, so two ranks hold a
-# **copy** of the same one. From there on, more GPUs make the cache of each no smaller.
+# **Look at the last row.** There are 8 KV heads, and 16 ranks that need one. A head cannot be cut, so two ranks hold
+# a **copy** of the same one. From there on, more GPUs make the cache of each no smaller.
 #
 # Now the cards of the beginning. A rank holds a part of the weights, too:
 
@@ -105,12 +109,12 @@ for ranks in (1, 2, 4, 8, 16):
 reveal("11.two", pool_tokens(2) / pool_tokens(1), "times")
 
 # %% [markdown]
-# The weights are there once, however many cards there are. What the second card brings is nearly all for the cache.
+# The weights are there once, however many cards there are. What the second card brings is all for the cache.
 # (Activations, and the weights of copied heads, are left out here.) **Look at 8 and 16**: the cache of a token is no
 # smaller, so all that is gained is what the weights give up.
 #
-# The same as a picture. **Look at the heads of each rank, and at its bar**: first the weights, then the room for K and V.
-# Choose other numbers of GPUs; at 16 the copies are marked. (What an all-reduce is comes in a moment.)
+# The same as a picture. **Look at the heads of each rank, and at its bar**: first the weights, then the room for K
+# and V. Choose other numbers of GPUs; at 16 the copies are marked. (What an all-reduce is comes in a moment.)
 
 # %%
 cuts = RanksView(
@@ -127,9 +131,9 @@ print("as in the table:", cuts.pool_tokens == pool_tokens(16))
 # %% [markdown]
 # ## One plan, N ranks
 #
-# Here is tensor parallelism in our engine. The ranks are slices of one process's tensors. Real are the arithmetic, the
-# tables of each rank, and the sums. What is *not* here, and not measured in this chapter, is the wire between GPUs.
-# SmolLM2 has 9 query heads and 3 KV heads, so three ranks can share it:
+# Here is tensor parallelism in our engine. The ranks are slices of one process's tensors. Real are the arithmetic,
+# the tables of each rank, and the sums. What is *not* here, and not measured in this chapter, is the wire between
+# GPUs. SmolLM2 has 9 query heads and 3 KV heads, so three ranks can share it:
 
 # %%
 model = load("packaged", dtype="float32", device="cpu")
@@ -176,8 +180,8 @@ print("bytes summed:", f"{ops.all_reduce_bytes:,}", "· per token:", f"{ops.all_
 print("2 per layer × 30 layers × 576 numbers × 4 bytes:", f"{2 * 30 * 576 * 4:,}")
 
 # %% [markdown]
-# (vLLM cuts the embedding and the output layer as well, by vocabulary: one more all-reduce at the start of a step, and
-# a gather at its end. Ours are computed once.)
+# (vLLM cuts the embedding and the output layer as well, by vocabulary: one more all-reduce at the start of a step,
+# and a gather at its end. Ours are computed once.)
 #
 # ## The same table everywhere
 #
@@ -193,8 +197,8 @@ print("they disagree on:", ops.disagreements())
 
 # %% [markdown]
 # The numbers are the same on every rank; what lies in the blocks is not. Block 0 is on each GPU, and holds the same
-# four tokens there, of that rank's heads. So one block pool, one free queue and one prefix cache are enough for all of
-# them: a hit is a hit everywhere. Nothing in chapters 03 to 07 has to be done twice.
+# four tokens there, of that rank's heads. So one block pool, one free queue and one prefix cache are enough for all
+# of them: a hit is a hit everywhere. Nothing in chapters 03 to 07 has to be done twice.
 #
 # (Every rank needs as many blocks as the others, so the one with the least free memory decides for all.)
 #
@@ -220,10 +224,9 @@ for line in ops.disagreements()[:3]:
 reveal("11.deaf", "right at first, then wrong")
 
 # %% [markdown]
-# No error, and no value that is not a number. Two ranks of three read what they should. The third reads block 0 where
-# its table was never written, and *writes* there too. The text reads well and goes somewhere else. That is
-# the stale table of chapter 03 on a third of the heads, and the cure is the same: what changes a table travels
-# with the plan.
+# No error. Two ranks of three read what they should. The third reads block 0 where its table was never written, and
+# *writes* there too. The text reads well and goes somewhere else. That is the stale table of chapter 03 on a third of
+# the heads, and the cure is the same: what changes a table travels with the plan.
 #
 # Not every number of ranks will do:
 
@@ -244,7 +247,7 @@ count = 2 * small.num_layers
 predict(
     "11.latency",
     "Qwen3-0.6B on two GPUs: whose step is mostly waiting for sums to begin, not sending?",
-    choices=["a decode's", "a long prompt's", "both"],
+    choices=["a decode's", "a prompt's of 8,192 tokens", "both"],
 )
 
 # %%
@@ -266,18 +269,18 @@ print(f"recorded on one H200: a decode of one request {step['ms']:.2f} ms")
 print(f"{tokens:,} tokens of prompt {prompt['cold ms']} ms; their sums would take {sums:.1f} ms")
 
 # %% [markdown]
-# **Look at the column in the middle.** It is the same for one token and for 8,192. A decode step sends next to nothing,
-# and pays 56 times for beginning: 0.56 ms, if the assumption holds. The whole step takes 0.84 ms on one GPU, so two can
-# save 0.42 ms at the very most. For this model, tensor parallelism then makes a single answer *slower*. The prompt is
-# another matter: its sums take 1.5 ms, and up to half of its 12.5 ms can be saved.
+# **Look at the column in the middle.** It is the same for one token and for 8,192. A decode step sends next to
+# nothing, and pays 56 times for beginning: 0.56 ms, if the assumption holds. The whole step takes 0.84 ms on one GPU,
+# so two can save 0.42 ms at the very most. For this model, tensor parallelism then makes a single answer *slower*.
+# The prompt is another matter: its sums take 1.5 ms, and up to half of its 12.5 ms can be saved.
 #
 # A model that does not fit, or whose cache does not, has to be cut. One that fits can be **replicated** instead, and
 # waits for no sums.
 #
 # ## N replicas
 #
-# A **replica** is a whole engine: its own scheduler, pool and prefix cache. In front of them stands a **router**, which
-# decides once per request. Four simulated replicas on the slow device of chapter 08, with people who chat (64
+# A **replica** is a whole engine: its own scheduler, pool and prefix cache. In front of them stands a **router**,
+# which decides once per request. Four simulated replicas on the slow device of chapter 08, with people who chat (64
 # conversations) and programs (24 agents):
 
 # %%
@@ -298,28 +301,29 @@ def served(router, calls, n=4, blocks=384):
     return fleet
 
 
-print("traffic  router            hits   first token: mean and worst   balance")
+print("traffic  router            hits   first token: mean and worst   balance   unused")
 fleets = {}
 for kind, calls in TRAFFIC.items():
     for router in (RandomRouter(), RoundRobin(), LeastLoaded(), PrefixAffinity()):
         name = type(router).__name__
         fleets[kind, name] = fleet = served(router, calls)
         waits = f"{1e3 * mean(fleet.ttft):11.0f} ms {1e3 * fleet.ttft[-1]:9.0f} ms"
-        print(f"{kind:8} {name:14} {100 * fleet.hit_rate:5.1f} % {waits} {fleet.balance:14.2f}")
+        print(f"{kind:8} {name:14} {100 * fleet.hit_rate:5.1f} % {waits} {fleet.balance:14.2f} {fleet.unused:8}")
 
 # %%
 reveal("11.random", round(100 * fleets["chat", "RandomRouter"].hit_rate), "%")
 
 # %% [markdown]
-# **Balance** is the largest share of the work that one replica had, times the number of replicas: 1.00 is even. **Look
-# at the first three rows**: they look at nothing, at turns, or at the load, and all find the same, which is little. The
-# fourth asks each replica what it knows, and finds about what one replica with room for everything finds. **Look at the
-# last column**: it pays with some balance.
+# **Balance** is the largest share of the computed tokens that one replica had, times the number of replicas: 1.00 is
+# even. **Look at the chats.** The first three routers look at nothing, at turns, or at the load, and all find about
+# the same, which is little. The fourth asks each replica what it knows, and finds about what one replica with room
+# for everything finds. **Look at the agents, and at the last column**: there it pays with balance. Their two
+# descriptions of tools draw everybody to where they are known, and one replica of four has nothing to do.
 #
 # ## Break it: a random router
 #
-# Why do hits fall? A second turn can use the first one only where that was computed. Let us count how often it goes to
-# the replica that knows most of it. The pools are large, so nothing is evicted.
+# Why do hits fall? A second turn can use the first one only where that was computed. Let us count how often it goes
+# to the replica that knows most of it. The pools are large, so nothing is evicted.
 
 # %%
 predict(
@@ -344,7 +348,8 @@ reveal("11.eight", round(best_known(talk)), "%")
 # %% [markdown]
 # One half, one quarter, one eighth, more or less: chance. The hits fall more slowly, since the system prompt and the
 # tools are soon known to everybody, each replica having computed them once. But every conversation is read again
-# wherever it comes. Nothing is broken in any engine, and no log of a single one shows it.
+# wherever it comes. Nothing is broken in any engine. Each has a low hit rate, and nothing in its log says that
+# another one knew the prompt.
 #
 # ## Affinity against load
 #
@@ -355,29 +360,29 @@ MANUAL = [Call(f"reader{n}", 0.04 * n, (("manual", 480), (f"question {n}", 16)),
 predict("11.manual", "Longest match, whatever the load. How much of the work does one of four replicas do?", unit="%")
 
 # %%
-print("may have   manual: hits   first token   balance   chat: hits   evicted   unused")
+print("allowed    manual: hits   first token   balance   chat: hits   evicted   unused")
 for slack in (0, 4, 1000):
     one_text, talk = (served(PrefixAffinity(slack), calls) for calls in (MANUAL, TRAFFIC["chat"]))
     row = f"{100 * one_text.hit_rate:13.1f} % {1e3 * mean(one_text.ttft):10,.0f} ms {one_text.balance:9.2f}"
     counts = [replica.metrics for replica in talk.replicas]
-    evicted, unused = sum(m.evictions for m in counts), sum(m.computed_tokens == 0 for m in counts)
-    print(f"{slack:4} more {row} {100 * talk.hit_rate:10.1f} % {evicted:9} {unused:8}")
+    evicted = sum(m.evictions for m in counts)
+    print(f"{slack:4} more {row} {100 * talk.hit_rate:10.1f} % {evicted:9} {talk.unused:8}")
 reveal("11.manual", round(100 * one_text.balance / 4), "%")
 
 # %% [markdown]
 # **Look at the last row.** Whoever was asked first knows the manual, so gets all the questions, and the others never
-# learn it. Hits are best, and the first token takes 1.1 s. Even the chats lose: each of three system prompts draws its
-# conversations to one place, one replica is never used, and the others must evict what they would need. **Look at the
-# first row**: who gives up at the first difference in load loses the conversations.
+# learn it. Hits are best, and the first token takes 1.1 s. Even the chats lose: each of their three system prompts
+# draws its conversations to one place, one replica is never used, and the others must evict what they would need.
+# **Look at the first row**: who gives up at the first difference in load loses the conversations.
 #
 # A router needs **both**, affinity and a limit. Ours passes over a replica that has more than four requests above the
 # least loaded. Then another reads the manual, once, and from then on knows it too.
 #
 # ## Watch it decide
 #
-# Twelve conversations. Each tick of this view is one decision: what every replica would have found, how busy it is, and
-# where the request goes. The same calls with a random router are a key away (`r`), and `m` jumps to the next request
-# that was computed again although a replica knew it.
+# Twelve conversations. Each tick of this view is one decision: what every replica would have found, how busy it is,
+# and where the request goes. The same calls with a random router are a key away (`r`), and `m` jumps to the next
+# request that was computed again although a replica knew it.
 
 # %%
 few = chat(conversations=12, rate=4.0)
@@ -387,8 +392,8 @@ view.tick = 17
 view.show()
 
 # %% [markdown]
-# **Look at the outlined replica**, and at what each one knows. Decision 18 is the second turn of a conversation, 286
-# tokens. This router allows two requests more than the least loaded:
+# The picture shows decision 17. **Look at the outlined replica**, and at what each one knows. Decision 18, the next,
+# is the second turn of a conversation, 286 tokens. This router allows two requests more than the least loaded:
 
 # %%
 view.router, view.tick = "affinity", 17  # back to it, if you have stepped on
@@ -396,12 +401,12 @@ coming = view.fleet.routed[17]
 for replica in view.fleet.replicas:
     n = replica.number
     print(f"replica {n} would find {coming.found[n]} tokens and has {coming.loads[n]} requests")
-predict("11.next", "Where does it go?", choices=["replica 0", "replica 1", "replica 2"])
+predict("11.next", "Where does it go?", choices=["to the one that knows it", "to an idle one"])
 
 # %%
 view.tick = 18
 print(view.sentence)
-reveal("11.next", f"replica {view.decision.replica}")
+reveal("11.next", "to an idle one" if view.decision.replica < 2 else "to the one that knows it")
 
 # %% [markdown]
 # ## Exercises
@@ -434,9 +439,10 @@ check("11.kv_heads", kv_heads_per_rank)
 
 # %% [markdown]
 # **2. A router.** `route` gets the prompt and the replicas, and returns the place of one: 0, 1, 2 or 3.
-# `replica.match(prompt)` is the number of tokens it would find, `replica.load` the number of its requests. Your router
-# is run with four replicas and traffic that you have not seen: conversations, which need 80 % hits and a balance of 1.6
-# at most, and a manual that everybody asks about, where the first token may take 0.1 s.
+# `replica.match(prompt)` is the number of tokens it would find, `replica.load` the number of its requests. Your
+# router is run with four replicas and traffic that you have not seen: conversations, which need 80 % hits and a
+# balance of 1.6 at most, and a manual that everybody asks about, where the first token may take 0.1 s. Among equals,
+# the least loaded must get the call.
 
 
 # %%
@@ -467,11 +473,11 @@ check("11.route", Mine)
 # %% [markdown]
 # ## Away and back, or once more?
 #
-# One more place to put K/V: the host's memory. When a request is preempted (chapter 05), our engine forgets its K/V and
-# **recomputes** it. One could **swap**: carry the blocks to the host and back. What is sooner? Each block lies
-# somewhere else, and each layer's K and V too, so each is a transfer of its own. Once more, the four numbers are
-# **assumptions** for an 8B model (32 layers, 128 KB per token): a link of 25 GB/s, 10 µs for each transfer, 27 µs of
-# prefill per token.
+# One more place to put K/V: the host's memory. When a request is preempted (chapter 05), our engine gives its blocks
+# back, and **recomputes** what is not in the cache any more. One could **swap**: carry the blocks to the host and
+# back. What is sooner? Each block lies somewhere else, and each layer's K and V too, so each is a transfer of its
+# own. Take an 8B model (32 layers, 128 KB per token). Once more, three numbers are **assumptions**: a link of 25
+# GB/s, 10 µs for each transfer, 27 µs of prefill per token.
 
 # %%
 predict("11.swap", "1,024 tokens in blocks of 16: which is sooner?", choices=["swap", "recompute"])
@@ -487,13 +493,13 @@ reveal("11.swap", "recompute" if machine.recompute_seconds(1024) < machine.swap_
 print("with a link of 8 GB/s, never:", Swap(link=8e9).break_even() == float("inf"))
 
 # %% [markdown]
-# **Look at the right column**: blocks do not matter to it. The left one falls with the block size, until only the bytes
-# are left. With a slow link not even that is enough: two ways through it take longer than the prefill, at any block
-# size.
+# **Look at the right column**: blocks do not matter to it. The left one falls with the block size, until only the
+# bytes are left. With a slow link not even that is enough: two ways through it take longer than the prefill, at any
+# block size.
 #
 # > **Checked against the paper.** The overhead of recomputing is the same for all block sizes; swapping is slow with
 # > small blocks, since each is a transfer of its own and the link is never filled (Kwon et al. 2023, §7.3). There it
-# > was measured. The arithmetic has the same shape, and where the two cross depends on the four numbers.
+# > was measured. The arithmetic has the same shape, and where the two cross depends on the numbers.
 #
 # ## Quiz
 #
@@ -506,18 +512,19 @@ print("with a link of 8 GB/s, never:", Swap(link=8e9).break_even() == float("inf
 # **2.** Can a prefix be cached on rank 0 and not on rank 1?
 #
 # <details><summary>Answer</summary>
-# Not while the tables agree. A name belongs to a block number, and that block holds its part on every rank. On
-# two replicas it is the normal case.
+# Not while the tables agree. A name belongs to a block number, and that block holds its part on every rank. On two
+# replicas it is the normal case.
 # </details>
 #
-# **3.** You go from one replica to four, behind a round-robin router, and the time to the first token goes up with the
-# load unchanged. What do you look at?
+# **3.** You go from one replica to four, behind a round-robin router, and the time to the first token goes up with
+# the load unchanged. What do you look at?
 #
 # <details><summary>Answer</summary>
 # The hit rate, over all replicas. Every conversation is read again wherever it comes.
 # </details>
 #
-# **4.** Hits are excellent, the mean is good, and one replica of four has a long queue. What has the router forgotten?
+# **4.** Hits are excellent, the mean is good, and one replica of four has a long queue. What has the router
+# forgotten?
 #
 # <details><summary>Answer</summary>
 # The load. The best place for one request is not the best place for all of them.
@@ -528,15 +535,16 @@ print("with a link of 8 GB/s, never:", Swap(link=8e9).break_even() == float("inf
 # | | |
 # | --- | --- |
 # | Qwen3-0.6B, K/V of a token per GPU, 1 / 2 / 4 / 8 / 16 GPUs | 114,688 / 57,344 / 28,672 / 14,336 / 14,336 bytes |
-# | Qwen3-32B, tokens in the pool, two cards of 80 GB instead of one | 12.1 times |
+# | Qwen3-32B, tokens in the pool, two cards of 80 GB instead of one (computed) | 12.1 times |
 # | all-reduces of a step | 2 per layer |
-# | chats on 4 replicas, random / affinity | 59 / 87 % hits, first token after 63 / 40 ms |
+# | chats on 4 replicas, random / affinity (simulated) | 59 / 87 % hits, first token after 63 / 40 ms |
 # | follow-up turns that reach the replica that knows most, 2 / 4 / 8 replicas, random | 54 / 27 / 16 % |
-# | one manual, longest match without a limit | one replica does all the work, first token after 1.1 s |
+# | one manual, longest match without a limit (simulated) | one replica does all the work, first token after 1.1 s |
 #
-# **What changes with N GPUs and N replicas?** With N ranks, nothing for the scheduler: one plan, one table, one cache,
-# of more than N times the tokens, and two sums per layer to pay for it. With N replicas, nothing for the engine, and
-# all for the router: N caches are worth one only if each request goes where its beginning is.
+# **What changes with N GPUs and N replicas?** With N ranks, nothing for the scheduler: one plan, one table, one
+# cache, of more than N times the tokens as long as there are KV heads to share out, and two sums per layer to pay for
+# it. With N replicas, nothing for the engine, and all for the router: N caches are worth one only if each request
+# goes where its beginning is.
 
 # %%
 progress("11")

@@ -4,11 +4,12 @@ A replica keeps what it has computed to itself. So where a request goes decides 
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
 
-from minivllm.allowed import whole
+from minivllm.allowed import has_methods, whole
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
 from minivllm.lab.device import TimedRunner, TimeModel
@@ -63,6 +64,7 @@ class Fleet:
 
     def __init__(self, n: int, config: EngineConfig, router: Router, time: TimeModel | None = None) -> None:
         self.replicas = [Replica(number, config, time or TimeModel()) for number in range(whole("n", n, 1))]
+        has_methods("router", router, ("route",), "an object with a method route(prompt, replicas)")
         self.router = router
         self.routed: list[Routed] = []
         self.ttft: list[float] = []  # seconds from a call's arrival to its first token, sorted
@@ -71,11 +73,13 @@ class Fleet:
         """Run until every call is answered; a follow-up turn is routed anew, and may meet a replica that never saw it.
 
         A step that has begun is seen as done: a request cannot join it anyway. Raises `ValueError` for a call that
-        follows one that is not there, for a router's choice that is no replica, and for a second workload.
+        follows one that is not there or has another's id, for a router's choice that is no replica, and for a second workload.
         """
         if self.routed:
             raise ValueError(f"this fleet has served {len(self.routed)} calls already; make a new one")
         calls = list(calls)
+        if twice := [name for name, times in Counter(call.id for call in calls).items() if times > 1]:
+            raise ValueError(f"calls have the same id: {', '.join(twice[:5])}; each needs one of its own")
         followers: dict[str, list[Call]] = {}
         for call in calls:
             if call.after is not None:
@@ -124,11 +128,17 @@ class Fleet:
         computed = [replica.metrics.computed_tokens for replica in self.replicas]
         return max(computed) * len(computed) / sum(computed) if any(computed) else 1.0
 
+    @property
+    def unused(self) -> int:
+        """Replicas that computed nothing at all."""
+        return sum(replica.metrics.computed_tokens == 0 for replica in self.replicas)
+
     def _send(self, at: float, call: Call, history: list[int]) -> None:
         """Ask the router, note its decision, and queue the call there."""
         prompt = history + tokens_of(call.prompt, self.replicas[0].runner.vocab_size)
         found, loads, ticks = zip(*((r.match(prompt), r.load, r.engine.tick) for r in self.replicas), strict=True)
-        chosen = whole("the router's choice", self.router.route(prompt, self.replicas), 0, len(self.replicas) - 1)
+        asked = self.router.route(list(prompt), tuple(self.replicas))  # copies: whatever it does with them is its own
+        chosen = whole("the router's choice", asked, 0, len(self.replicas) - 1)
         replica = self.replicas[chosen]
         replica.runner.seconds = max(replica.runner.seconds, at)
         params = SamplingParams(max_tokens=call.output, temperature=0.0, ignore_eos=True)

@@ -46,7 +46,7 @@ class Rank:
         for join in plan.joined:
             self.tables[join.request_id] = dict(enumerate(join.table))
         for name, index, block in plan.grown:
-            self.tables[name][index] = block
+            self.tables.setdefault(name, {})[index] = block
         self.rows = tuple(row.request_id for row in plan.rows)
 
     def batch(self, shared: StepBatch, block_size: int) -> StepBatch:
@@ -54,7 +54,7 @@ class Rank:
         if not self.rows:
             raise RuntimeError("this rank has heard of no step; call listen(engine) before the engine's first")
         width = shared.block_tables.shape[1]
-        entries = [[self.tables[name].get(index, 0) for index in range(width)] for name in self.rows]
+        entries = [[self.tables.get(name, {}).get(index, 0) for index in range(width)] for name in self.rows]
         tables = torch.tensor(entries, dtype=torch.int32)  # [R, W]
         row = torch.repeat_interleave(torch.arange(len(entries)), shared.query_starts.diff())  # [T]
         at = shared.positions.long()
@@ -77,8 +77,8 @@ class RankedOps(ReferenceOps):
                 raise ValueError(f"{ranks} ranks cannot share {size} {what}")
         q, kv = spec.num_heads // ranks, kv_heads_per_rank(spec.num_kv_heads, ranks)
         copies = max(1, ranks // spec.num_kv_heads)
-        firsts = [n // copies * kv for n in range(ranks)]
-        self.ranks = [Rank(n, slice(n * q, n * q + q), slice(first, first + kv)) for n, first in enumerate(firsts)]
+        first_kv = [n // copies * kv for n in range(ranks)]
+        self.ranks = [Rank(n, slice(n * q, n * q + q), slice(first, first + kv)) for n, first in enumerate(first_kv)]
         self.all_reduces = self.all_reduce_bytes = 0
         self._row_parallel = {id(matrix): matrix for layer in model.weights.layers for matrix in (layer.o, layer.down)}
 
@@ -110,9 +110,9 @@ class RankedOps(ReferenceOps):
         q, k, v = heads.split([heads.shape[1] - 2 * kv_heads, kv_heads, kv_heads], dim=1)
         outputs = []
         for rank in self.ranks:
-            own = torch.cat((q[:, rank.q], k[:, rank.kv], v[:, rank.kv]), dim=1).flatten(1)
+            own_qkv = torch.cat((q[:, rank.q], k[:, rank.kv], v[:, rank.kv]), dim=1).flatten(1)
             pages = kv_layer[..., rank.kv, :]  # [2, num_blocks, block_size, Hkv of the rank, D]
-            outputs.append(super().attention(own, pages, q_norm, k_norm, eps, rope, rank.batch(batch, block_size)))
+            outputs.append(super().attention(own_qkv, pages, q_norm, k_norm, eps, rope, rank.batch(batch, block_size)))
         return torch.cat(outputs, dim=1)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -124,15 +124,17 @@ class RankedOps(ReferenceOps):
         total = torch.stack([super(RankedOps, self).linear(a, b) for a, b in parts]).sum(0)
         self.all_reduces += 1
         self.all_reduce_bytes += total.nbytes
-        return total
+        return total if bias is None else total + bias  # once, not once per rank
 
     def disagreements(self) -> list[str]:
         """Every table entry in which a rank differs from rank 0, in words; [] when all have the same."""
-        first = self.ranks[0].tables
-        return [
-            f"{name}, logical block {index}: rank 0 has {first[name].get(index)}, rank {rank.number} has {table.get(index)}"
-            for rank in self.ranks
-            for name, table in rank.tables.items()
-            for index in sorted(first[name].keys() | table.keys())
-            if first[name].get(index) != table.get(index)
-        ]
+        found = []
+        for rank in self.ranks[1:]:
+            for name in sorted(self.ranks[0].tables.keys() | rank.tables.keys()):
+                first, own = self.ranks[0].tables.get(name, {}), rank.tables.get(name, {})
+                found += [
+                    f"{name}, logical block {at}: rank 0 has {first.get(at)}, rank {rank.number} has {own.get(at)}"
+                    for at in sorted(first.keys() | own.keys())
+                    if first.get(at) != own.get(at)
+                ]
+        return found

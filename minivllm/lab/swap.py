@@ -31,12 +31,12 @@ class Swap:
 
     def swap_seconds(self, tokens: int, block_size: int) -> float:
         """Out and back, in whole blocks."""
-        blocks = -(-tokens // whole("block_size", block_size, 1))
+        blocks = -(-whole("tokens", tokens, 0) // whole("block_size", block_size, 1))
         return 2 * blocks * (2 * self.layers * self.transfer + block_size * self.kv_bytes / self.link)
 
     def recompute_seconds(self, tokens: int) -> float:
         """Prefill once more: blocks do not matter."""
-        return tokens * self.prefill
+        return whole("tokens", tokens, 0) * self.prefill
 
     def break_even(self) -> float:
         """The block size above which swapping is faster; infinite if the link alone is slower than prefill."""

@@ -72,7 +72,7 @@ def vital_signs(patient: Patient) -> VitalSigns:
     return VitalSigns(
         ticks=patient.engine.tick,
         came=len(patient.prompts),
-        answered=len(patient.answers),
+        answered=len({e.request for e in told if isinstance(e, ev.Finish) and e.reason != "abort"}),
         left=metrics.finished["abort"],
         unlike=len(unlike(patient)),
         error=in_short(patient.error) if patient.error else None,

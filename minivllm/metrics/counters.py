@@ -37,7 +37,7 @@ class Metrics:
         self._caching = self._failed = False
         self._tick = 0
         self.clear()
-        for event in opening(engine.config, engine.snapshot()):
+        for event in opening(engine.config, engine.scheduler.policy, engine.snapshot()):
             self(event)
         self.clear()
         self.detach = engine.bus.subscribe(self)

@@ -14,7 +14,8 @@ export function createEdits(ctx) {
   const sizes = h("span", { class: "seg", role: "radiogroup", "aria-label": "block_size" });
   const blocks = h("span", { class: "blocks", "aria-live": "off" }), change = (by) => ctx.set("num_blocks", Math.max(1, ctx.edgeState.blocks + by * stride()));
   const stride = () => Math.max(1, Math.round(ctx.edgeState.blocks / 24));
-  const policy = h("select", { "aria-label": "policy", onchange: () => ctx.set("policy", policy.value) }, Object.entries(POLICIES).map(([v, words]) => h("option", { value: v }, words)));
+  const own = h("option", { value: "", hidden: true });  // a policy of the user's own, by its class
+  const policy = h("select", { "aria-label": "policy", onchange: () => ctx.set("policy", policy.value) }, Object.entries(POLICIES).map(([v, words]) => h("option", { value: v }, words)), own);
   const cache = h("button", { class: "switch", role: "switch", "aria-label": "prefix cache", onclick: () => ctx.set("enable_prefix_caching", !ctx.edgeState.caching) }, h("i"), h("span"));
   const prompt = h("textarea", { rows: "2", "aria-label": "prompt", placeholder: ctx.simulated ? "words; equal beginnings share blocks" : "a prompt" });
   const most = h("input", { type: "number", min: "1", max: "512", value: "12", "aria-label": "most tokens to generate" });
@@ -37,6 +38,7 @@ export function createEdits(ctx) {
         fill(sizes, sizesAround(s.size).map((n) => h("button", { role: "radio", "aria-checked": String(n === s.size), tabindex: n === s.size ? "0" : "-1", onclick: () => n !== s.size && ctx.set("block_size", n) }, n)));
       }
       blocks.textContent = `${number(s.blocks)} blocks`;
+      own.textContent = s.policy in POLICIES ? "" : s.policy;
       policy.value = s.policy in POLICIES ? s.policy : "";
       cache.setAttribute("aria-checked", String(s.caching)); cache.lastChild.textContent = s.caching ? "on" : "off"; cache.disabled = contiguous;
     },

@@ -10,6 +10,7 @@ import pytest
 from simulated import Letters, Scripted, finish, greedy, run, simulate
 
 from minivllm import events as ev
+from minivllm.core.policy import FCFS, Priority, ShortestPrompt
 from minivllm.recorder import Recorder, Replay
 
 KINDS = [k for k in vars(ev).values() if isinstance(k, type) and issubclass(k, ev.Event) and k is not ev.Event]
@@ -199,3 +200,18 @@ def test_text_is_an_event_where_there_is_a_tokenizer() -> None:
     finish(engine)
     assert "".join(e.text for events in recorder.ticks for e in events if isinstance(e, ev.Text)) == "hello"
     assert engine.result(name).outputs[0].text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [({"policy": "shortest-prompt"}, "shortest-prompt"), ({"policy": ShortestPrompt(9)}, "shortest-prompt"),
+     ({"policy": type("Mine", (FCFS,), {})()}, "Mine"), ({}, "fcfs")],
+)  # fmt: skip
+def test_the_policy_that_is_told_is_the_one_that_chooses(how: dict[str, Any], name: str) -> None:
+    engine = simulate(**how)
+    told: list[str] = []
+    engine.bus.subscribe(lambda event: told.append(event.policy) if isinstance(event, ev.Engine) else None)
+    assert engine.record().ticks[0][0].policy == name  # type: ignore[attr-defined]
+    engine.reconfigure(max_num_seqs=3)
+    engine.reconfigure(policy=Priority())
+    assert told == [name, "priority"]

@@ -118,3 +118,30 @@ def test_what_cannot_be_served_is_refused():
     fleet = served(RoundRobin(), SECOND_TURN)
     with pytest.raises(ValueError, match="served 2 calls already"):
         fleet.serve(SECOND_TURN)
+
+
+class Meddler(Scripted):
+    """Changes everything it is given."""
+
+    def route(self, prompt, replicas):
+        prompt.clear()
+        assert isinstance(replicas, tuple)
+        return 0
+
+
+def test_a_router_cannot_change_the_request_or_the_fleet():
+    calls = make("chat")[:12]
+    assert served(Meddler(), calls).hit_rate == served(Scripted(*[0] * 12), calls).hit_rate > 0
+
+
+def test_two_calls_of_one_name_and_a_router_that_is_none_are_refused():
+    with pytest.raises(ValueError, match="calls have the same id: 1; each needs one of its own"):
+        served(RoundRobin(), [SECOND_TURN[0], SECOND_TURN[0]])
+    for router in (None, RoundRobin, 5):
+        with pytest.raises(ValueError, match="router is"):
+            Fleet(2, CONFIG, router)
+
+
+def test_who_has_nothing_to_do_is_counted():
+    assert served(Scripted(0, 0), SECOND_TURN).unused == 3
+    assert served(Scripted(0, 2), SECOND_TURN).unused == 2

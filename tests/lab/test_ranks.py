@@ -7,6 +7,7 @@ import torch
 
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.bench.shapes import SHAPES
+from minivllm.kernels.reference import ReferenceOps
 from minivllm.lab.faults.tiny import tiny_model
 from minivllm.lab.ranks import RankedOps, kv_heads_per_rank
 from minivllm.lab.swap import Swap
@@ -147,3 +148,27 @@ def test_at_the_break_even_block_size_both_take_as_long():
 def test_a_machine_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Swap(**wrong)
+
+
+@pytest.mark.parametrize("field", ["left", "joined", "grown"])
+def test_a_rank_that_hears_half_of_a_plan_is_shown_and_breaks_nothing_else(field):
+    ops = RankedOps(2, tiny_model())
+    engine = Engine(EngineConfig(block_size=4, num_blocks=48, device="cpu"), model=tiny_model(), kernels=ops)
+    ops.listen(engine)
+    hear = ops.ranks[1].hear
+    ops.ranks[1].hear = lambda plan: hear(dataclasses.replace(plan, **{field: ()}))
+    found = []
+    for n in range(3):
+        engine.add(list(range(10 * n, 10 * n + 6)), SamplingParams(temperature=0, max_tokens=6, ignore_eos=True))
+        while engine.has_unfinished:
+            engine.step()
+            found += ops.disagreements()
+    assert found
+    assert engine.audit() == []
+
+
+def test_a_bias_is_added_once_and_not_once_per_rank():
+    model = tiny_model()
+    ops, layer = RankedOps(2, model), model.weights.layers[0]
+    x, bias = torch.randn(3, layer.o.shape[1]), torch.randn(layer.o.shape[0])
+    torch.testing.assert_close(ops.linear(x, layer.o, bias), ReferenceOps().linear(x, layer.o, bias))

@@ -108,7 +108,7 @@ class HalfPrecisionSum(Patient):
     """Short answers are right, long ones drift, and from some length on all is garbage."""
 
     complaint = "Answers are right in every test. In production some are not, and nobody sees what they have in common."
-    cause = "The softmax denominator is accumulated in float16, where 2,048 + 0.9 is 2,048."
+    cause = "The decode kernel adds up the softmax denominator in float16, where 2,048 + 0.9 is 2,048."
     cure = "Accumulate in float32, whatever the dtype of K and V."
     treatments = ("float32-sum",)
     instrument = "inexact"

@@ -45,7 +45,7 @@ class SmallPool(Patient):
 
     complaint = "The prefix cache works well in the morning, and hardly at noon."
     cause = "The prefixes in use no longer fit the pool; least-recently-used evicts each just before its turn."
-    cure = "A larger pool, or fewer users per replica: affinity routing."
+    cure = "A larger pool, or fewer users on this engine."
     treatments = ("larger-pool",)
     instrument = "evicted too soon"
 
