@@ -4,10 +4,13 @@ The browser's messages are target ticks, so a slider that sends fifty of them co
 `handle()`, which shows what failed instead of hiding it: an exception in a callback is invisible in a notebook.
 """
 
+from operator import index
 from typing import Any
 
 import anywidget
 import traitlets
+
+from minivllm.allowed import shown
 
 SLICE = 16
 """Ticks of a long run between two looks at the message queue: Stop takes effect within so many."""
@@ -45,12 +48,19 @@ class Playable(anywidget.AnyWidget):
 
     @property
     def tick(self) -> int:
-        """The tick that is shown. Setting it moves the playhead, clamped to what was recorded; nothing is run."""
+        """The tick that is shown. Setting it moves the playhead, clamped to what was recorded; nothing is run.
+
+        Raises `ValueError` for what is no whole number.
+        """
         return int(self.playhead)
 
     @tick.setter
     def tick(self, tick: int) -> None:
-        self.playhead = min(max(self.first, int(tick)), self.edge)
+        try:
+            wanted = index(tick)
+        except TypeError:
+            raise ValueError(f"tick is {shown(tick)}; allowed: a whole number") from None
+        self.playhead = min(max(self.first, wanted), self.edge)
 
     def step(self, n: int = 1) -> None:
         """`n` ticks forward: recorded ones first, then new ones as long as there is work."""

@@ -260,3 +260,12 @@ def test_the_static_picture_of_a_pool_of_thousands_stays_small_and_marks_every_b
     picture = b64decode(re.search(r"base64,([^\"]+)", html)[1]).decode()
     assert len(html) < 150_000
     assert picture.count("h-8z") == 3000
+
+
+@pytest.mark.parametrize("tick", ["a", None, 1.5, [3]])
+def test_a_tick_that_is_no_whole_number_is_refused_and_nothing_moves(scene, tick):
+    view = EngineView(scene.engine)
+    before = view.tick
+    with pytest.raises(ValueError, match="allowed: a whole number"):
+        view.tick = tick
+    assert view.tick == before
