@@ -6,8 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CompletionOutput:
-    """One generated sequence. `finish_reason`: stop, length or abort; `stop_reason`: the stop token id or string, or
-    the limit other than max_tokens that ended it ("max_model_len", "kv_capacity")."""
+    """One generated sequence. `finish_reason`: stop, length or abort; `stop_reason`: the id of `stop_token_ids` or the stop
+    string that ended it, None for the model's own end token, or the limit other than max_tokens ("max_model_len",
+    "kv_capacity")."""
 
     index: int
     text: str

@@ -173,7 +173,8 @@ class Request:
         if self.finish_reason is not None:
             return self.finish_reason, self.stop_reason
         if self.tokens[-1] in self.stop_ids and len(self.tokens) - self.prompt_len >= max(1, self.params.min_tokens):
-            return "stop", self.tokens[-1]
+            asked_for = self.tokens[-1] in self.params.stop_token_ids  # else it is the model's own end token
+            return "stop", self.tokens[-1] if asked_for else None
         return ("length", self.limit_detail) if len(self.tokens) >= self.limit else None
 
     def rewind(self) -> None:

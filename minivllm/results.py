@@ -75,7 +75,7 @@ class Results:
         reader = self.reader(request)
         if reader is not None:
             tokens = request.output_tokens
-            if request.finish_reason == "stop" and isinstance(request.stop_reason, int):
+            if request.finish_reason == "stop" and not isinstance(request.stop_reason, str):
                 tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
             for token in tokens[reader.seen :]:
                 if reader.stopped is None:
