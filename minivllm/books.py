@@ -151,6 +151,8 @@ class Books:
             for event in opening(self.config, self.scheduler.policy, now):
                 if not isinstance(event, ev.Start | ev.End):
                     self.bus.emit(event)
+        if self.bus.active:
+            self.bus.emit(ev.Mend())
 
     def _rebuild(self, config: EngineConfig, eviction: EvictionFactory | None) -> None:
         """A new pool and KV manager; live requests go back to the queue, in order, with their tokens."""

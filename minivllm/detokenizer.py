@@ -56,12 +56,8 @@ class Detokenizer:
         if len(whole) > len(settled) and not whole.endswith("\ufffd"):
             self._pending += whole[len(settled) :]
             self._from, self._read = self._read, len(self._ids)
-        if self._stop and self.seen >= self._min_tokens:
-            found = [(at, s) for s in self._stop if (at := self._pending.find(s)) >= 0]
-            if found:
-                at, self.stopped = min(found, key=lambda item: item[0])
-                return self._show(at)
-        return self._show(len(self._pending) - self._held())
+        at = self._search()
+        return self._show(len(self._pending) - self._held() if at is None else at)
 
     def finish(self) -> str:
         """The request ended otherwise than by a stop string: every whole character held back becomes visible."""
@@ -70,7 +66,19 @@ class Detokenizer:
             whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
             self._pending += whole[len(settled) :].rstrip("\ufffd")  # half a character at the end stays out
             self._read = len(self._ids)
+            if (at := self._search()) is not None:
+                return self._show(at)
         return self._show(len(self._pending) if self.stopped is None else 0)
+
+    def _search(self) -> int | None:
+        """Where the first stop string begins in what is not shown yet; it is `stopped` from then on."""
+        found = (
+            [(at, s) for s in self._stop if (at := self._pending.find(s)) >= 0] if self.seen >= self._min_tokens else []
+        )
+        if not found:
+            return None
+        at, self.stopped = min(found, key=lambda item: item[0])
+        return at
 
     def _held(self) -> int:
         """Length of the longest tail that is the beginning of a stop string."""

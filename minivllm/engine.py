@@ -354,6 +354,9 @@ class Engine(Books):
         try:
             while True:
                 over = request.status is Status.FINISHED
+                if over and reader is not None:  # others may have stepped without reading
+                    self._results.feed(request, reader)
+                    reader.finish()
                 if reader is not None and len(reader.text) > shown:
                     piece, shown = reader.text[shown:], len(reader.text)
                     yield piece

@@ -262,10 +262,16 @@ class Fork(Event):
 @_event("fail", "engine")
 @dataclass(frozen=True, slots=True)
 class Fail(Event):
-    """A step was cut short by an error or an interrupt. What follows in this tick puts the books in order: running
+    """A step was cut short by an error or an interrupt. What follows, up to `Mend`, puts the books in order: running
     requests are preempted, or, if `rebuilt`, the pool starts over and all that is there is told anew."""
 
     rebuilt: bool
+
+
+@_event("mend", "engine")
+@dataclass(frozen=True, slots=True)
+class Mend(Event):
+    """The books are in order again after a failure."""
 
 
 @_event("reset", "engine")

@@ -105,6 +105,8 @@ def line(event: ev.Event) -> str:
             return f"{who} forks from {parent}: shares {count(len(blocks), 'block')}"
         case ev.Fail(rebuilt):
             return f"the step failed{': the pool starts over, empty' if rebuilt else ''}; whoever ran waits again"
+        case ev.Mend():
+            return "the books are in order again"
         case ev.Reset(blocks):
             return f"prefix cache emptied: {count(len(blocks), 'block')} forget their hashes"
         case ev.End(tick):
@@ -227,11 +229,11 @@ class Narrator:
 
 
 def until_failure(told: list[ev.Event]) -> tuple[list[ev.Event], ev.Fail | None]:
-    """What happened without the tidying up after a failure, which lasts until the next tick starts; and the failure."""
+    """What happened without the tidying up after a failure, and the failure, if there was one."""
     for at, event in enumerate(told):
         if isinstance(event, ev.Fail):
-            start = next((later for later in range(at, len(told)) if isinstance(told[later], ev.Start)), len(told))
-            return told[:at] + told[start:], event
+            mended = next((later for later in range(at, len(told)) if isinstance(told[later], ev.Mend)), len(told))
+            return told[:at] + told[mended + 1 :], event
     return told, None
 
 

@@ -52,9 +52,9 @@ class Results:
 
     def inherit(self, parent: Request, child: Request) -> None:
         """A fork has its parent's log-probabilities as far as it has its tokens."""
-        for kept in (self._logprobs, self._prompt_logprobs):
-            if parent.id in kept:
-                kept[child.id] = dict(kept[parent.id])  # type: ignore[assignment,index]
+        first = parent.group or parent.id  # of several samples the first one has those of the prompt
+        self._logprobs[child.id] = dict(self._logprobs.get(parent.id, {}))
+        self._prompt_logprobs[child.id] = dict(self._prompt_logprobs.get(first, {}))
 
     def read(self, request: Request) -> str:
         """Text that has become visible since the last call; `stopped(request)` says whether a stop string ended it."""
@@ -66,13 +66,19 @@ class Results:
         return reader.take()
 
     def stops(self, request: Request) -> str | None:
-        """The stop string that a request's newest token has completed, if any. What was read for it stays to be read."""
+        """The stop string in a request's text, now that its last token has come. What was read for it stays to be read."""
         reader = self._fed(request)
-        return reader.stopped if reader else None
+        if reader is None:
+            return None
+        reader.finish()
+        return reader.stopped
 
     def _fed(self, request: Request) -> Detokenizer | None:
         """The request's reader, with all its tokens in it."""
-        reader = self.reader(request)
+        return self.feed(request, self.reader(request))
+
+    def feed(self, request: Request, reader: Detokenizer | None) -> Detokenizer | None:
+        """The same reader, after it has got the tokens that it lacks."""
         if reader is not None:
             tokens = request.output_tokens
             if request.finish_reason == "stop" and not isinstance(request.stop_reason, str):
@@ -157,7 +163,7 @@ class Results:
         logprobs = None
         if request.params.logprobs is not None:
             known = self._logprobs.get(request.id, {})
-            logprobs = [known[at] for at in range(len(request.output_tokens))]
+            logprobs = [known[at] for at in range(len(request.output_tokens)) if at in known]  # a simulation has none
         return CompletionOutput(
             index=index,
             text=reader.text if reader else "",

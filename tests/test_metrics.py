@@ -259,3 +259,15 @@ def test_what_an_engine_tells_after_a_failure_is_counted_once(broken):
     assert metrics.generation_tokens == 4 + 6 + 8
     assert len(metrics.ttft) == len(metrics.tpot) == 3
     assert metrics.preemptions == 0
+
+
+def test_who_is_aborted_after_a_failure_is_counted_and_nobody_is_remembered():
+    engine = Engine(EngineConfig(block_size=4, num_blocks=32), runner=FailsOnce(32, 4))
+    metrics = Metrics(engine)
+    names = [engine.add(list(range(n)), SamplingParams(max_tokens=n, temperature=0)) for n in (2, 20, 30)]
+    with pytest.raises(RuntimeError):
+        engine.run(max_steps=10)
+    for name in names:
+        engine.abort(name)
+    assert metrics.finished == {"length": 1, "abort": 2}
+    assert not metrics._timing

@@ -88,6 +88,7 @@ class KVManager:
             source = table[first]
             table[first] = block = self._take(request, first, source)
             self.pool.release(source, keep=source in self.index.hash_of)
+            self._keep_to_limit()
             blocks.append((first, block))
             copies.append((source, block))
         request.cow = False
@@ -135,6 +136,9 @@ class KVManager:
                 self.bus.emit(Release(request.id, block, self.pool.ref[block], keep))
         request.table = []
         request.cow = False
+        self._keep_to_limit()
+
+    def _keep_to_limit(self) -> None:
         while self.cache_limit is not None and len(self.pool.cached) > self.cache_limit:
             self._forget(self.pool.evict(), None)
 

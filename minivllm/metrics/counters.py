@@ -57,9 +57,9 @@ class Metrics:
     def __call__(self, event: ev.Event) -> None:
         """Count one event."""
         self._pool(event)
-        known = getattr(event, "request", None) in self._timing
-        if self._failed and not isinstance(event, ev.Start | ev.End) and known:
-            return  # the books are put in order, and told anew: nothing happens
+        if self._failed and not isinstance(event, ev.Start | ev.End | ev.Fork | ev.Mend):
+            self._told_anew(event)
+            return
         handler = getattr(self, f"_on_{event.kind}", None)
         if handler:
             handler(event)
@@ -145,6 +145,16 @@ class Metrics:
 
     def _on_fail(self, event: ev.Fail) -> None:
         self._failed = True
+
+    def _on_mend(self, event: ev.Mend) -> None:
+        self._failed = False
+
+    def _told_anew(self, event: ev.Event) -> None:
+        """After a failure nothing new happens, but a sample may be queued that could not share its parent's blocks."""
+        if isinstance(event, ev.Arrive) and event.request not in self._timing:
+            self._on_arrive(event)
+        elif isinstance(event, ev.Finish):  # one that had ended long before
+            self._timing.pop(event.request, None)
 
     def _on_preempt(self, event: ev.Preempt) -> None:
         self.preemptions += 1

@@ -132,6 +132,9 @@ class PoolWatch:
 
     def _on_copy(self, event: ev.Copy) -> None:
         self._refs[event.source] -= 1
+        if not self._refs[event.source]:  # it was published, else nobody would have copied it
+            del self._refs[event.source]
+            self._cached.add(event.source)
         self._refs[event.block] = 1
         self.live[event.request].table[event.index] = event.block
 

@@ -33,9 +33,10 @@ def reshape(
     if params.logit_bias:
         ids = torch.tensor(list(params.logit_bias), device=logits.device)
         logits[ids] += torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype, device=logits.device)
+    logits.clamp_(-LARGEST, LARGEST)  # what is no number stays none, and is reported
     if stop_ids and len(generated) < params.min_tokens:
         logits[torch.tensor(sorted(stop_ids), device=logits.device)] = -torch.inf
-    return logits.nan_to_num_(-LARGEST).clamp_(-LARGEST, LARGEST)
+    return logits
 
 
 def logprob(logits: Tensor, token: int, top: int) -> TokenLogprob:

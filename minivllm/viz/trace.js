@@ -3,12 +3,12 @@ import { State } from "./state.js";
 
 const EVERY = 16;
 
-// what happened without the tidying up after a failure, which lasts until the next tick starts
+// what happened without the tidying up after a failure
 function untilFailure(events) {
   const failure = events.findIndex((e) => e.kind === "fail");
   if (failure < 0) return events;
-  const start = events.findIndex((e, at) => at > failure && e.kind === "start");
-  return [...events.slice(0, failure), ...(start < 0 ? [] : events.slice(start))];
+  const mended = events.findIndex((e) => e.kind === "mend");
+  return [...events.slice(0, failure), ...(mended < 0 ? [] : events.slice(mended + 1))];
 }
 
 export class Trace {

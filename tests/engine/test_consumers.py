@@ -3,6 +3,7 @@
 import pytest
 
 from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.metrics import Metrics
 from minivllm.runtime.sim import SimRunner
 
 
@@ -148,3 +149,31 @@ def goes_on(made, prompt):
     name = made.add(prompt, SamplingParams(temperature=0, max_tokens=4))
     made.run()
     return made.result(name).outputs[0].token_ids
+
+
+def test_a_stream_has_all_its_text_though_others_stepped_and_samples_are_still_to_end():
+    said = {}
+    for runner in (SimRunner, Ahead):
+        made = engine(runner)
+        model_text = made.add([7, 7, 7, 11], SamplingParams(max_tokens=5, n=2, temperature=0.0))
+        made.add([3, 3], SamplingParams(max_tokens=9, temperature=0.0))
+        stream = made.stream(model_text)
+        for _ in made.outputs():
+            pass
+        said[runner] = list(stream)
+    assert said[SimRunner] == said[Ahead]
+
+
+@pytest.mark.parametrize("limit", [0, 1, None])
+def test_what_is_given_up_for_a_copy_is_counted_and_kept_within_the_limit(limit):
+    for seed in range(60):
+        made = engine(SimRunner, block_size=2, num_blocks=40, max_num_batched_tokens=2, prefix_cache_blocks=limit)
+        metrics = Metrics(made)
+        for n in (1, 2, 3):
+            made.add([seed, 1], SamplingParams(temperature=1.0, seed=seed, n=n, max_tokens=2))
+        made.run()
+        snapshot = made.snapshot()
+        now = metrics.steps[-1]
+        assert (now.held, now.cached) == (0, snapshot.cached * 2)
+        assert limit is None or snapshot.cached <= limit
+        assert made.audit() == []

@@ -170,7 +170,7 @@ def test_all_that_changes_the_picture_has_its_place_in_the_replay() -> None:
     told = {kind.kind for kind in KINDS}
     handled = {name.removeprefix("_on_") for name in dir(Replay) if name.startswith("_on_")}
     assert handled <= told
-    assert told - handled == {"wait", "text", "fail"}
+    assert told - handled == {"wait", "text", "fail", "mend"}
 
 
 def test_a_hit_a_copy_and_an_eviction_are_told_with_their_blocks() -> None:

@@ -348,3 +348,23 @@ def test_a_closed_llm_gives_no_tokenizer_away(model):
     llm.close()
     with pytest.raises(RuntimeError, match="is closed"):
         llm.get_tokenizer()
+
+
+@pytest.mark.parametrize("params", [{}, {"repetition_penalty": 1.1}, {"min_tokens": 2}])
+def test_logits_that_are_not_numbers_are_named(model, params):
+    llm = make(model)
+    forward = llm.engine.runner.decoder.forward
+    llm.engine.runner.decoder.forward = lambda *given: forward(*given).fill_(torch.nan)
+    try:
+        with pytest.raises(ValueError, match="logits that are not numbers lead here too"):
+            llm.generate("abc", SamplingParams(temperature=1.0, **params), use_tqdm=False)
+    finally:
+        del llm.engine.runner.decoder.forward
+    assert not llm.engine.has_unfinished
+
+
+def test_no_temperature_makes_a_forbidden_end_token_possible(model):
+    llm = make(model)
+    ends = list(range(49151))
+    params = SamplingParams(temperature=1e29, min_tokens=4, max_tokens=4, stop_token_ids=ends, ignore_eos=True)
+    assert llm.generate("abc", params, use_tqdm=False)[0].outputs[0].token_ids == [49151] * 4

@@ -133,3 +133,10 @@ def test_all_samples_of_an_aborted_request_end_though_the_first_one_fails_on_its
     assert not engine.has_unfinished
     assert engine.audit() == []
     assert [one.finish_reason for one in engine.result(name).outputs] == ["abort"] * 3
+
+
+def test_a_runner_that_reports_none_costs_nobody_the_answer():
+    engine = simulate()
+    name = engine.add([1, 2, 3], greedy(3, logprobs=1))
+    finish(engine)
+    assert engine.result(name).outputs[0].logprobs == []

@@ -209,3 +209,19 @@ def test_a_stop_string_completed_by_the_last_allowed_token_is_a_stop_for_everybo
         assert [event.reason for event in told if event.kind == "finish"] == ["stop"]
         assert "".join(event.text for event in told if event.kind == "text") == "ab"
         assert recorder.at(recorder.last_tick) == engine.snapshot()
+
+
+def test_a_stop_string_in_front_of_half_a_character_is_found_at_the_limit() -> None:
+    reader = Detokenizer(Utf8(), stop=("b",))
+    pieces = [reader.add(token) for token in b"a\xc3"]  # a token of "b" and half a character would hold both back
+    assert "".join(pieces) == "a"
+    reader = Detokenizer(Pairs(), stop=("b",))
+    assert [reader.add(0), reader.add(1), reader.finish()] == ["a", "", ""]
+    assert (reader.text, reader.stopped) == ("a", "b")
+
+
+class Pairs(Utf8):
+    """Tokens of several bytes: the second one ends in half a character."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        return b"".join([b"a", b"b\xc3"][token] for token in ids).decode("utf-8", "replace")

@@ -123,7 +123,7 @@ def test_a_log_is_grouped_like_the_code_and_never_longer_than_a_dozen_lines():
 
 def test_a_step_that_failed_is_told_up_to_there_and_not_what_the_engine_tells_anew():
     anew = [ev.Fail(True), ev.Engine(4, 14), ev.Arrive("D", 14, 6), ev.Admit("A", 0, True), ev.Finish("A", "length", 8)]
-    told = [*TICK, ev.Run("C", 5, 1, True, True), ev.Finish("C", "length", 8), *anew, ev.End(1)]
+    told = [*TICK, ev.Run("C", 5, 1, True, True), ev.Finish("C", "length", 8), *anew, ev.Mend(), ev.End(1)]
     failed = "he step failed: the pool starts over, empty; whoever ran waits again"
     assert sentence(told) == f"C finished. T{failed}."
     assert [line.text for line in tick_log(told, {}, {})] == [
@@ -132,7 +132,7 @@ def test_a_step_that_failed_is_told_up_to_there_and_not_what_the_engine_tells_an
 
 
 def test_a_step_that_the_runner_failed_preempts_nobody_in_words():
-    told = [*TICK, ev.Run("F", 0, 8, False, True), ev.Fail(False), ev.Preempt("F", 8, "F"), ev.End(1)]
+    told = [*TICK, ev.Run("F", 0, 8, False, True), ev.Fail(False), ev.Preempt("F", 8, "F"), ev.Mend(), ev.End(1)]
     assert sentence(told).endswith("The step failed; whoever ran waits again.")
     assert "preempted" not in sentence(told)
 
@@ -142,6 +142,7 @@ def test_a_failure_between_two_ticks_hides_nothing_of_the_next_one():
         ev.Fail(True),
         ev.Engine(4, 14),
         ev.Arrive("A", 9, 6),
+        ev.Mend(),
         *TICK,
         ev.Admit("A", 0, True),
         ev.Run("A", 0, 9, False, True),
