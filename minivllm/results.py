@@ -58,35 +58,31 @@ class Results:
 
     def read(self, request: Request) -> str:
         """Text that has become visible since the last call; `stopped(request)` says whether a stop string ended it."""
-        reader = self._fed(request)
+        reader = self.reader(request)
         if reader is None:
             return ""
+        self.feed(request, reader)
         if request.status is Status.FINISHED:
             reader.finish()
         return reader.take()
 
     def stops(self, request: Request) -> str | None:
         """The stop string in a request's text, now that its last token has come. What was read for it stays to be read."""
-        reader = self._fed(request)
+        reader = self.reader(request)
         if reader is None:
             return None
+        self.feed(request, reader)
         reader.finish()
         return reader.stopped
 
-    def _fed(self, request: Request) -> Detokenizer | None:
-        """The request's reader, with all its tokens in it."""
-        return self.feed(request, self.reader(request))
-
-    def feed(self, request: Request, reader: Detokenizer | None) -> Detokenizer | None:
-        """The same reader, after it has got the tokens that it lacks."""
-        if reader is not None:
-            tokens = request.output_tokens
-            if request.finish_reason == "stop" and not isinstance(request.stop_reason, str):
-                tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
-            for token in tokens[reader.seen :]:
-                if reader.stopped is None:
-                    reader.add(token)
-        return reader
+    def feed(self, request: Request, reader: Detokenizer) -> None:
+        """Give a reader the tokens of its request that it lacks."""
+        tokens = request.output_tokens
+        if request.finish_reason == "stop" and not isinstance(request.stop_reason, str):
+            tokens = tokens[:-1]  # the end token is an id of the output, never part of its text
+        for token in tokens[reader.seen :]:
+            if reader.stopped is None:
+                reader.add(token)
 
     def reader(self, request: Request) -> Detokenizer | None:
         """What turns a request's tokens into text; None without a tokenizer."""

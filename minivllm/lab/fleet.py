@@ -4,7 +4,6 @@ A replica keeps what it has computed to itself. So where a request goes decides 
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from minivllm.config import EngineConfig
 from minivllm.engine import Engine
 from minivllm.lab.device import TimedRunner, TimeModel
 from minivllm.lab.routers import Router
-from minivllm.lab.workloads import Call, tokens_of
+from minivllm.lab.workloads import Call, tokens_of, turns
 from minivllm.metrics import Metrics
 from minivllm.request import Request, SamplingParams
 from minivllm.runtime.sim import SimRunner
@@ -77,17 +76,9 @@ class Fleet:
         """
         if self.routed:
             raise ValueError(f"this fleet has served {len(self.routed)} calls already; make a new one")
-        calls = list(calls)
-        if twice := [name for name, times in Counter(call.id for call in calls).items() if times > 1]:
-            raise ValueError(f"calls have the same id: {', '.join(twice[:5])}; each needs one of its own")
-        followers: dict[str, list[Call]] = {}
-        for call in calls:
-            if call.after is not None:
-                followers.setdefault(call.after, []).append(call)
-        if lost := sorted(set(followers) - {call.id for call in calls}):
-            raise ValueError(f"calls follow {', '.join(lost)}, which is not in the workload")
+        first, followers = turns(calls)
         order = count()
-        due = [(call.at, next(order), call, list[int]()) for call in calls if call.after is None]
+        due = [(call.at, next(order), call, list[int]()) for call in first]
         heapq.heapify(due)
         arrived: dict[str, float] = {}  # calls without a first token yet
         while True:

@@ -8,7 +8,7 @@ from minivllm.config import EngineConfig
 from minivllm.core.policy import Policy
 from minivllm.engine import Engine
 from minivllm.lab.device import TimedRunner, TimeModel
-from minivllm.lab.workloads import Call, tokens_of
+from minivllm.lab.workloads import Call, tokens_of, turns
 from minivllm.metrics import Metrics
 from minivllm.recorder import Recorder
 from minivllm.request import SamplingParams
@@ -35,17 +35,11 @@ def play(
 ) -> dict[str, list[int]]:
     """Run `engine` until all calls are answered: the tokens of each. `on_tick` is called after every step.
 
-    Raises `ValueError` for a call that follows one that is not there.
+    Raises `ValueError` for a call that follows one that is not there, or has another's id.
     """
-    calls = list(calls)
-    followers: dict[str, list[Call]] = {}
-    for call in calls:
-        if call.after is not None:
-            followers.setdefault(call.after, []).append(call)
-    if lost := sorted(set(followers) - {call.id for call in calls}):
-        raise ValueError(f"calls follow {', '.join(lost)}, which is not in the workload")
+    first, followers = turns(calls)
     order = count()
-    due = [(call.at, next(order), call, list[int]()) for call in calls if call.after is None]
+    due = [(call.at, next(order), call, list[int]()) for call in first]
     heapq.heapify(due)
     answers: dict[str, list[int]] = {}
     while due or engine.has_unfinished:

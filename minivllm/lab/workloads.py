@@ -8,6 +8,7 @@ with that one's prompt and answer, and it arrives `at` seconds after the answer.
 import json
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -106,6 +107,24 @@ def make(name: str, seed: int = 0) -> list[Call]:
     if name not in WORKLOADS:
         raise ValueError(f"workload is {name!r}; there are {', '.join(WORKLOADS)}")
     return WORKLOADS[name](seed)
+
+
+def turns(calls: Iterable[Call]) -> tuple[list[Call], dict[str, list[Call]]]:
+    """The calls that come by themselves, and by the id of each other call's predecessor those that follow it.
+
+    Raises `ValueError` for two calls of one id, and for a call that follows one that is not there.
+    """
+    calls = list(calls)
+    ids = Counter(call.id for call in calls)
+    if twice := [name for name, times in ids.items() if times > 1]:
+        raise ValueError(f"calls have the same id: {', '.join(twice[:5])}; each needs one of its own")
+    followers: dict[str, list[Call]] = {}
+    for call in calls:
+        if call.after is not None:
+            followers.setdefault(call.after, []).append(call)
+    if lost := sorted(followers.keys() - ids.keys()):
+        raise ValueError(f"calls follow {', '.join(lost)}, which is not in the workload")
+    return [call for call in calls if call.after is None], followers
 
 
 def save(calls: Iterable[Call], path: str | Path) -> None:
