@@ -108,7 +108,7 @@ class Roof extends Player {
   prefill(note) {
     const { X, Y, x1, picture: { prefill: p, roof } } = this;
     if (!p) return [];
-    const [cx, cy] = [X(p.cold[0]), Y(p.cold[1])], words = p.words.map((each, i) => text(Math.min(x1, cx + 72), cy + 25 + 17 * i, each, "mid", "end"));
+    const [cx, cy] = [X(p.cold[0]), Y(p.cold[1])], words = p.words.map((each, i) => text(Math.min(x1, cx + 72), cy + 25 + 17 * i, each, "mid halo", "end"));
     if (!p.warm) return [words, diamond(cx, cy, "cold"), text(Math.min(x1, cx + 72), cy + 59, p.change, "strong", "end")];
     const [wx, wy] = [X(p.warm[0]), Y(p.warm[1])], far = cx - wx > 60, tx = clamp(wx + 44, X(roof.ridge) + 9, x1 - Math.max(this.width(p.hit, "12.5px"), this.width(p.change, "600 12.5px")));
     let ty = Math.max(wy + 22, Math.min(cy + 70, wy + 60));
