@@ -6,7 +6,11 @@ Each refusal is a `ValueError` that says what was given and what is allowed; not
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from operator import index
+from struct import error as StructError
+from struct import pack
 from typing import Any
+
+import numpy as np
 
 from minivllm.allowed import shown
 from minivllm.core.scheduler import Cache
@@ -38,7 +42,7 @@ def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> 
         raise ValueError(f"a prompt is text or a list of whole numbers; this is {shown(tokens)}: {error}") from None
     if not ids:
         raise ValueError("the prompt is empty; at least one token is needed")
-    if not 0 <= min(ids) <= max(ids) < vocab_size:
+    if not _all_below(ids, vocab_size):
         wrong = next(token for token in ids if not 0 <= token < vocab_size)
         raise ValueError(f"token id {wrong} is out of range; allowed: 0 to {vocab_size - 1}")
     if len(ids) >= max_model_len:
@@ -47,6 +51,15 @@ def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> 
             "room for an answer"
         )
     return ids
+
+
+def _all_below(ids: list[int], bound: int) -> bool:
+    """Whether 0 <= id < bound for all; in one array, which is much faster than looking at thousands of ints."""
+    try:
+        packed = np.frombuffer(pack(f"{len(ids)}Q", *ids), dtype=np.uint64)
+    except StructError:  # one is negative, or has more than 64 bits
+        return False
+    return bool(packed.max() < bound)
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

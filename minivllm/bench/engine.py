@@ -51,13 +51,15 @@ def throughput(llm: LLM, ceilings: roofline.Ceilings, *, requests: int, longest:
 def latency(
     llm: LLM, ceilings: roofline.Ceilings, *, batches: tuple[int, ...], context: int, steps: int
 ) -> Iterator[Row]:
-    """Milliseconds of a decode step at several batch sizes, all requests at about `context` tokens."""
+    """Milliseconds of a decode step at several batch sizes: median of `steps`, the middle one of which has `context`."""
     spec, (size, pool_size) = _spec(llm), _itemsizes(llm)
     for batch in batches:
         llm.engine.reset_prefix_cache()
         params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=steps + 16)
         for index in range(batch):
-            llm.engine.add([index % 1000 + 1] + [7] * (context - steps // 2 - 1), params)
+            llm.engine.add(
+                [index % 1000 + 1] + [7] * (context - steps // 2 - 6), params
+            )  # the median step has `context`
         while any(r.num_computed < r.prompt_len for r in llm.engine.scheduler.requests.values()):
             llm.engine.step()
         for _ in range(4):
@@ -104,7 +106,7 @@ def prefix(llm: LLM, *, cases: tuple[tuple[int, int, int], ...], repeats: int = 
         }  # fmt: skip
 
 
-def profile(llm: LLM, batch: int, context: int, steps: int = 20) -> Iterator[Row]:
+def profile(llm: LLM, batch: int, context: int, steps: int = 10) -> Iterator[Row]:
     """Where a decode step's time goes: GPU time per kernel, and what of a step no kernel fills: the host's time.
 
     The step is timed before the profiler is switched on, which slows the host. Raises `ValueError` without a GPU.
@@ -112,8 +114,8 @@ def profile(llm: LLM, batch: int, context: int, steps: int = 20) -> Iterator[Row
     if not llm.engine.runner.asynchronous:
         raise ValueError("profile shows the kernels of a GPU, and this engine runs on the CPU; try latency")
     params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=2 * steps + 32)
-    for index in range(batch):
-        llm.engine.add([index % 1000 + 1] + [7] * (context - steps), params)
+    for index in range(batch):  # timed just below `context`, then profiled just above
+        llm.engine.add([index % 1000 + 1] + [7] * (context - steps - 5), params)
     while any(r.num_computed < r.prompt_len for r in llm.engine.scheduler.requests.values()):
         llm.engine.step()
     _overlapped_step(llm, 4)

@@ -6,8 +6,8 @@ core multiplies. The new token never goes through memory: its program norms, rot
 online softmax with it.
 
 Work items are sorted longest first, or the last program to start would be the longest; few requests are cut into
-pieces, so that every multiprocessor has several small programs (`plan_kernel`). Source: Kwon et al. 2023, section
-4.3; Dao et al. 2023.
+pieces of one size, so that every multiprocessor has several programs and all end together (`plan_kernel`). Source:
+Kwon et al. 2023, section 4.3; Dao et al. 2023.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -34,7 +34,9 @@ MAX_PIECES = 32  # of one request
 class DecodePlan(NamedTuple):
     """Which program does what, made once per step for all layers. N follows from the shapes, so a graph can hold it."""
 
-    items: Tensor  # [N, 8] int32: row, token, position, earlier tokens begin : end, the row's first item, its items
+    items: (
+        Tensor  # [N, 8] int32: row, token, position, earlier tokens begin : end, the row's first piece, piece, pieces
+    )
     used: Tensor  # [1] int32: items in use
     counters: Tensor  # [R, Hkv] int32: pieces of a row and head that are done
     partial: Tensor  # [N, Hq, D] float32: outputs of pieces (empty if no row can be split)
@@ -47,7 +49,10 @@ def plan_kernel(
     BLOCK_H: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, LEAST: tl.constexpr,
     MAX_PIECES: tl.constexpr,
 ):  # fmt: skip
-    """One program: one row finds its rank among all rows, and writes its work items there."""
+    """One program: one row writes its work items to their places in the order, longest first.
+
+    A row is some pieces of `size` tokens, the same for all rows, and one last piece, which may be a little longer.
+    """
     row = tl.program_id(0)
     r = tl.arange(0, BLOCK_R)
     context = tl.load(context_lens + r, mask=r < rows, other=0)
@@ -55,30 +60,34 @@ def plan_kernel(
     fed = tl.load(query_starts + r + 1, mask=r < rows, other=0) - start
     decodes = (context > 0) & (fed == 1)
     earlier = tl.where(decodes, context - 1, 0)
-    pieces = decodes.to(tl.int32)
-    share = earlier  # tokens of a piece
+    longest = tl.max(earlier)
+    size = longest + 1  # rows stay whole
     if SPLIT:
         total = tl.sum(earlier)
         size = tl.maximum(tl.cdiv(total, busy), tl.minimum(LEAST, tl.cdiv(total, idle)))
-        size = tl.maximum(tl.maximum(size, tl.cdiv(tl.max(earlier), MAX_PIECES - 1)), 2 * TILE)
-        pieces = tl.maximum(tl.cdiv(earlier - size // 4, size), 1)  # a quarter too long is no reason to cut
-        share = tl.maximum(tl.cdiv(tl.cdiv(earlier, pieces), TILE), 1) * TILE
-        pieces = tl.where(decodes, tl.maximum(tl.cdiv(earlier, share), 1), 0)  # rounding up may have saved one
-    mine = tl.sum(tl.where(r == row, earlier, 0))
-    my_pieces = tl.sum(tl.where(r == row, pieces, 0))
-    my_share = tl.sum(tl.where(r == row, share, 0))
-    longer = (earlier > mine) | ((earlier == mine) & (r < row))
-    first = tl.sum(tl.where(longer, pieces, 0))
+        size = tl.maximum(tl.maximum(size, tl.cdiv(longest, MAX_PIECES - 1)), 2 * TILE)
+        size = tl.where(3 * longest <= 4 * size, longest + 1, tl.cdiv(size, TILE) * TILE)  # about equal: whole as well
+    equal = tl.maximum(earlier - size // 32, 0) // size  # pieces before the last one; a crumb is no piece
+    last = earlier - equal * size
+    pieces = tl.where(decodes, equal + 1, 0)
+
+    mine = r == row
+    my_equal, my_last = tl.sum(tl.where(mine, equal, 0)), tl.sum(tl.where(mine, last, 0))
+    first = tl.sum(tl.where(r < row, pieces, 0))  # where this row's scratch begins
+    longer = decodes & ((last > my_last) | ((last == my_last) & (r < row)))
+    before_last = tl.sum(longer.to(tl.int32)) + tl.where(my_last > size, 0, tl.sum(equal))
+    before_equal = tl.sum((last > size).to(tl.int32)) + tl.sum(tl.where(r < row, equal, 0))
     p = tl.arange(0, MAX_PIECES)
-    used = p < my_pieces
-    item = items + (first + p) * 8
+    used = p < tl.sum(tl.where(mine, pieces, 0))
+    item = items + tl.where(p < my_equal, before_equal + p, before_last) * 8
     tl.store(item, row, mask=used)
     tl.store(item + 1, tl.load(query_starts + row), mask=used)
     tl.store(item + 2, tl.load(context_lens + row) - 1, mask=used)
-    tl.store(item + 3, p * my_share, mask=used)
-    tl.store(item + 4, tl.minimum((p + 1) * my_share, mine), mask=used)
+    tl.store(item + 3, p * size, mask=used)
+    tl.store(item + 4, p * size + tl.where(p < my_equal, size, my_last), mask=used)
     tl.store(item + 5, first, mask=used)
-    tl.store(item + 6, my_pieces, mask=used)
+    tl.store(item + 6, p, mask=used)
+    tl.store(item + 7, my_equal + 1, mask=used)
     h = tl.arange(0, BLOCK_H)
     tl.store(counters + row * HKV + h, 0, mask=h < HKV)
     if row == 0:
@@ -90,13 +99,13 @@ def plan_decode(
 ) -> DecodePlan:
     """Work items for the rows of `batch` that feed one token.
 
-    Few rows are cut: into `per_multiprocessor` programs on each multiprocessor, or fewer (but two) where pieces would
-    be shorter than LEAST tokens. From three programs on, rows stay whole: then N is R, and no program finds itself
-    without work.
+    Rows are cut into pieces so large that there are about `per_multiprocessor` programs on each multiprocessor, or
+    fewer (but two) where pieces would be shorter than LEAST tokens. Many rows stay whole: then N is R, and no program
+    finds itself without work.
     """
     rows, device = len(batch.context_lens), batch.context_lens.device
     busy = max(1, per_multiprocessor * multiprocessors() // kv_heads)  # items that fill the GPU
-    split = rows < 0.6 * busy
+    split = rows < 1.25 * busy
     items = min(busy + rows, MAX_PIECES * rows) if split else rows
     scratch = items * q_heads if split else 0
     plan = DecodePlan(
@@ -131,7 +140,8 @@ def decode_kernel(
     row, token = tl.load(record, mask=used, other=0), tl.load(record + 1, mask=used, other=0).to(tl.int64)
     position = tl.load(record + 2, mask=used, other=0)
     begin, end = tl.load(record + 3, mask=used, other=0), tl.load(record + 4, mask=used, other=0)
-    first, pieces = tl.load(record + 5, mask=used, other=0), tl.load(record + 6, mask=used, other=0)
+    first, piece = tl.load(record + 5, mask=used, other=0), tl.load(record + 6, mask=used, other=0)
+    pieces = tl.load(record + 7, mask=used, other=0)
     # Lanes past the end read the last valid token again and score -inf. The page index of the next tile is loaded one
     # iteration early: an index loaded where it is used would break the pipeline of the loads that depend on it.
     table = tables + row.to(tl.int64) * table_stride
@@ -187,7 +197,7 @@ def decode_kernel(
     q_head = head * group + i // TIMES
     real = (i % TIMES == 0) & (i // TIMES < group) & (d < D)
     if SPLIT and pieces > 1:
-        scratch = item.to(tl.int64) * HQ + q_head
+        scratch = (first + piece).to(tl.int64) * HQ + q_head
         store_piece(acc, m, l, partial + scratch * D + d, log_sums + scratch, real)
         tl.debug_barrier()  # every thread's part is written before this program is counted
         if tl.atomic_add(counters + row * HKV + head, 1, sem="acq_rel") == pieces - 1:  # the last one merges
@@ -219,7 +229,7 @@ def paged_decode(
     """
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
-    group, split = next_power_of_2(q_heads // kv_heads), len(plan.log_sums) > 0
+    group, rows, split = next_power_of_2(q_heads // kv_heads), len(plan.counters), len(plan.log_sums) > 0
     pdl = programmatic_launch()
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
@@ -229,6 +239,6 @@ def paged_decode(
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         GROUP=group, TIMES=max(1, 16 // group),
         SPLIT=split, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_warps=2 if split else 1, num_stages=3 if head_dim <= 128 else 2,
+        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_warps=2 if rows <= 16 else 1, num_stages=3 if head_dim <= 128 else 2,
         launch_pdl=pdl and not planned_now,
     )  # fmt: skip

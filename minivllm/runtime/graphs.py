@@ -19,8 +19,8 @@ from minivllm.kernels.step_inputs import append_tokens, step_inputs
 from minivllm.model.decoder import Decoder
 from minivllm.runtime.state import RequestState
 
-PREFILL_TOKENS = (32, 64, 128, 256, 512, 1024, 1536, 2048)
-PREFILL_ROWS = (8, 32)
+PREFILL_TOKENS = (32, 64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+PREFILL_ROWS = (8, 32, 256)
 
 
 def decode_sizes(max_num_seqs: int) -> list[int]:
@@ -173,9 +173,10 @@ class Graphs:
         self._graphs: dict[Shape, StepGraph] = {}
         for size in reversed(self._sizes):  # largest first: the others fit into its memory
             self._get(Shape(size, size))
+        most = bucket(PREFILL_ROWS, max_num_seqs + 1) or PREFILL_ROWS[-1]
         for tokens in reversed(PREFILL_TOKENS):
             for rows in PREFILL_ROWS:
-                if rows < tokens:
+                if rows < tokens and rows <= most:
                     self._get(Shape(rows, tokens))
 
     def find(self, rows: tuple[Row, ...], decode_only: bool, plain: bool) -> StepGraph | None:

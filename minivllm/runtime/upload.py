@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 RING = 4
-BYTES = 1 << 22
+BYTES = 1 << 23
 
 
 class Uploader:

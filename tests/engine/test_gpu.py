@@ -135,23 +135,41 @@ def test_sampling_does_not_depend_on_the_neighbours():
         assert sum(a == b for a, b in zip(alone, together[1].outputs[0].token_ids, strict=True)) >= 1
 
 
-def test_a_thousand_random_requests_with_aborts_and_preemptions_leave_nothing_behind():
+def test_a_reader_who_leaves_after_every_output_reads_the_eager_text_up_to_near_ties(eager):
+    reference, expected, bound = eager
+    with make() as llm:
+        engine = llm.engine
+        names = [engine.add(prompt, GREEDY) for prompt in prompts(30)]
+        while engine.has_unfinished:
+            for _ in engine.outputs():
+                break
+        wide = [d for d in differences(expected, [engine.result(name) for name in names], reference) if d[2] > bound]
+        assert not wide, (wide, bound)
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["step by step", "overlapped"])
+def test_a_thousand_random_requests_with_aborts_and_preemptions_leave_nothing_behind(overlap):
     rng = random.Random(3)
     with make(num_blocks=150) as llm:
         engine = llm.engine
         pending = prompts(1000, seed=5)
         while pending or engine.has_unfinished:
-            for _ in range(rng.randint(0, 8)):
-                if pending:
-                    engine.add(
-                        pending.pop(), SamplingParams(temperature=rng.choice((0.0, 1.0)), max_tokens=rng.randint(1, 20))
-                    )
-            engine.step()
-            if engine.scheduler.requests and rng.random() < 0.1:
-                engine.abort(rng.choice(list(engine.scheduler.requests)))
-            if engine.tick % 50 == 0:
-                assert engine.audit() == []
+            arrive(engine, pending, rng)
+            for looks, _ in enumerate(engine.outputs() if overlap else [engine.step()]):
+                arrive(engine, pending, rng)
+                if engine.scheduler.requests and rng.random() < 0.1:
+                    engine.abort(rng.choice(list(engine.scheduler.requests)))
+                if (looks or engine.tick) % 50 == 0:
+                    assert engine.audit() == []
         assert engine.audit() == [] and engine.snapshot().used == 0
+
+
+def arrive(engine, pending: list[list[int]], rng: random.Random) -> None:
+    """A few of `pending` join."""
+    for _ in range(rng.randint(0, 4)):
+        if pending:
+            params = SamplingParams(temperature=rng.choice((0.0, 1.0)), max_tokens=rng.randint(1, 20))
+            engine.add(pending.pop(), params)
 
 
 def test_closing_gives_the_memory_back_every_time():

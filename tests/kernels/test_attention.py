@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minivllm.bench.oracle import PagedStep, attention, paged_step, relative_error
 from minivllm.kernels import paged_decode, paged_prefill
 from minivllm.kernels.batch import RopeTable
-from minivllm.kernels.launch import INTERPRETED
+from minivllm.kernels.launch import INTERPRETED, multiprocessors
 from minivllm.kernels.triton_ops import TritonOps
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -128,16 +128,31 @@ def test_the_work_list_is_sorted_and_covers_every_token_once(contexts: list[int]
     lengths = torch.tensor(contexts, dtype=torch.int32, device=DEVICE)
     batch = replace(step.batch, context_lens=lengths, query_starts=starts)
     plan = paged_decode.plan_decode(batch, 2, 1, 16, per_multiprocessor=programs)
-    names = ("row", "token", "position", "begin", "end", "first", "pieces")
-    items = [dict(zip(names, item, strict=False)) for item in plan.items[: int(plan.used)].tolist()]
-    order = [item["row"] for item in items if item["begin"] == 0]
-    assert [contexts[row] for row in order] == sorted((c for c in contexts if c), reverse=True)
-    for row in order:
-        pieces = [item for item in items if item["row"] == row]
+    names = ("row", "token", "position", "begin", "end", "first", "piece", "pieces")
+    items = [dict(zip(names, item, strict=True)) for item in plan.items[: int(plan.used)].tolist()]
+    lengths_of = [item["end"] - item["begin"] for item in items]
+    assert lengths_of == sorted(lengths_of, reverse=True)
+    assert {item["row"] for item in items} == {row for row, context in enumerate(contexts) if context}
+    for row in {item["row"] for item in items}:
+        pieces = sorted((item for item in items if item["row"] == row), key=lambda item: item["piece"])
         assert [item["begin"] for item in pieces] == [0, *(item["end"] for item in pieces[:-1])]
         assert all(item["begin"] < item["end"] for item in pieces) or contexts[row] == 1
         assert pieces[-1]["end"] == pieces[-1]["position"] == contexts[row] - 1
-        assert all(items[item["first"]] is pieces[0] and item["pieces"] == len(pieces) for item in pieces)
+        assert [item["piece"] for item in pieces] == list(range(len(pieces)))
+        assert all(item["first"] == pieces[0]["first"] and item["pieces"] == len(pieces) for item in pieces)
+    cut = {item["end"] - item["begin"] for item in items if item["piece"] < item["pieces"] - 1}
+    assert len(cut) <= 1  # all but a row's last piece are of one size, so that they end together
+    scratch = [item["first"] + item["piece"] for item in items]
+    assert sorted(scratch) == list(range(len(items)))  # every piece has a place of its own
+
+
+def test_rows_about_equally_long_stay_whole_when_there_are_enough_of_them() -> None:
+    step, fours = paged_step([(1, 1)], 2, 1, 16, 16, torch.float32, device=DEVICE), multiprocessors() // 4
+    for contexts, items in (([500, 520, 600, 640], 4), ([500, 520, 600, 1900], 6)):
+        lengths = torch.tensor(contexts * fours, dtype=torch.int32, device=DEVICE)  # one program a multiprocessor
+        starts = torch.arange(len(lengths) + 1, dtype=torch.int32, device=DEVICE)
+        batch = replace(step.batch, context_lens=lengths, query_starts=starts)
+        assert int(paged_decode.plan_decode(batch, 2, 1, 16, per_multiprocessor=1).used) == items * fours
 
 
 def test_a_step_is_planned_again_when_its_buffers_were_refilled() -> None:
