@@ -161,7 +161,7 @@ reveal("09.hit", round(first[0]["cold ms"] / first[0]["warm ms"], 1), "times")
 # %% [markdown]
 # > **Checked against the source.** The article measured 280 ms cold and 12 ms warm. Here a cold prefill of the same
 # > length takes 5 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
-# > is left at 3 ms is what does not shrink: launching, planning, many small kernels. With 16 prompts at once they are
+# > is left at 2.4 ms is what does not shrink: launching, planning, many small kernels. With 16 prompts at once they are
 # > shared, and it is 7 times. With 128 the host has 195,840 tokens to name and to admit, and it is 2 times. On the
 # > two cores of a CPU, where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill costs
 # > *you*, less what a step costs anyhow.
@@ -199,10 +199,10 @@ print(f"matrix products at least {1e3 * weights / bandwidth:.2f} ms, attention o
 print(f"{1e3 * 640 * kv / bandwidth:.3f} ms, of 256 {1e3 * 256 * 640 * kv / bandwidth:.2f} ms")
 
 # %% [markdown]
-# At one request, 113 matrix products share 0.55 ms, five millionths of a second each, and reading their weights would
+# At one request, 113 matrix products share 0.57 ms, five millionths of a second each, and reading their weights would
 # take 0.26 in all. Attention takes 0.27 ms for what could be read in 0.016: ten millionths of a second for each
 # layer. Kernels so short spend most of their time on starting and stopping. At 256 requests, attention is four fifths
-# of everything, and needs 4.79 ms where 4.13 are possible: 86 %. The large numbers are near the limit. What is far
+# of everything, and needs 4.75 ms where 4.11 are possible: 87 %. The large numbers are near the limit. What is far
 # from it is *small*.
 #
 # ## Launching costs more than computing
@@ -269,7 +269,7 @@ reveal("09.bucket", "no graph")
 # Between two steps the host has work to do: read the tokens, book them, plan the next step. Chapter 05's `step()`
 # does that while the GPU waits. `run()` does not wait for the tokens: it plans and launches the next step while this
 # one computes, for all it needs to know is *how many* tokens there will be. Which ones stays on the device. The lower
-# half of the roofline's picture, further up, is to scale: 2.09 ms of kernels at 64 requests, as recorded, and 0.34 ms
+# half of the roofline's picture, further up, is to scale: 2.21 ms of kernels at 64 requests, as recorded, and 0.34 ms
 # for the host, measured with 256 requests on two cores of a CPU.
 
 
@@ -278,17 +278,17 @@ def per_step(gpu_ms, host_ms, in_flight):
     return max(gpu_ms, host_ms) if in_flight else gpu_ms + host_ms
 
 
-for gpu_ms in (2.09, 0.82, 0.2):
+for gpu_ms in (2.21, 0.82, 0.2):
     alone, ahead = (per_step(gpu_ms, 0.34, flying) for flying in (False, True))
     print(f"kernels {gpu_ms:.2f} ms: step() {alone:.2f} ms, run() {ahead:.2f} ms, {alone / ahead:.2f} times as fast")
 for row in run.of("step"):
     print(f"recorded, {row['batch']:3} requests: kernels {row['gpu ms']:.2f} ms, step {row['ms']:.2f} ms")
 
 # %% [markdown]
-# As long as the host is faster than the GPU, it costs nothing at all. **Look at the last row**: a step takes no
-# longer than its kernels (which overlap a little at their ends). The host is hidden completely. And the text is the
-# same. A request that ends or is aborted in the meantime has one step too many in flight: its result is thrown away,
-# by its *epoch*.
+# As long as the host is faster than the GPU, it costs nothing at all, or nearly. **Look at the last rows**: a step takes
+# as long as its kernels, give or take one in a hundred (kernels overlap a little at their ends). The host is hidden.
+# And the text is the same. A request that ends or is aborted in the meantime has one step too many in flight: its
+# result is thrown away, by its *epoch*.
 #
 # ## All of it together
 #
@@ -386,10 +386,10 @@ check("09.graph_sizes", graph_sizes)
 #
 # | | |
 # | --- | --- |
-# | Qwen3-0.6B on an H200, one request, at most / recorded | 3,597 / 1,188 tokens per second |
-# | 256 requests, at most / recorded | 58,304 / 43,190 tokens per second |
-# | nano-vllm's benchmark | 4.87 s, 72 % of what is possible |
-# | first token of 1500 + 30, cold / warm; 16 at once | 4.8 / 2.7 ms; 58.9 / 8.8 ms |
+# | Qwen3-0.6B on an H200, one request, at most / recorded | 3,615 / 1,190 tokens per second |
+# | 256 requests, at most / recorded | 58,599 / 42,851 tokens per second |
+# | nano-vllm's benchmark | 4.84 s, 72 % of what is possible |
+# | first token of 1500 + 30, cold / warm; 16 at once | 5.0 / 2.4 ms; 59.7 / 8.9 ms |
 # | a new tensor under an old name | the graph never hears of it |
 #
 # **How close are we?** At large batches, three quarters. What is missing there is attention's last seventh and all

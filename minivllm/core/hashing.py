@@ -46,6 +46,8 @@ def extend(
     Raises `ValueError` if the hasher returns anything but bytes.
     """
     parent = hashes[-1] if hashes else ROOT
+    if hasher is block_hash:
+        hasher = _digest  # the same without a call in between: `fresh` is a tuple already
     fresh = tuple(tokens[len(hashes) * block_size : count * block_size])
     for start in range(0, len(fresh), block_size):
         parent = hasher(parent, fresh[start : start + block_size], extra)

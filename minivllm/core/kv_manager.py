@@ -57,7 +57,7 @@ class KVManager:
         """
         hits = self.match(request)
         missing = -(-len(request.tokens) // self.block_size) - len(hits)
-        revived = sum(1 for block in hits if self.pool.ref[block] == 0)
+        revived = [self.pool.ref[block] for block in hits].count(0)
         if missing + revived + spare > self.pool.available:
             return Shortage(missing + revived + spare, self.pool.available)
         for block in hits:

@@ -95,17 +95,17 @@ def plan_kernel(
 
 
 def plan_decode(
-    batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, per_multiprocessor: int = 5
+    batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, itemsize: int, per_multiprocessor: int = 5
 ) -> DecodePlan:
     """Work items for the rows of `batch` that feed one token.
 
     Rows are cut into pieces so large that there are about `per_multiprocessor` programs on each multiprocessor, or
     fewer (but two) where pieces would be shorter than LEAST tokens. Many rows stay whole: then N is R, and no program
-    finds itself without work.
+    finds itself without work. `itemsize`: bytes of a number in the pool.
     """
     rows, device = len(batch.context_lens), batch.context_lens.device
     busy = max(1, per_multiprocessor * multiprocessors() // kv_heads)  # items that fill the GPU
-    split = rows < 1.25 * busy
+    split = rows < (1.25 if itemsize > 1 else 0.6) * busy  # 8 bits are read in half the time, merging takes as long
     items = min(busy + rows, MAX_PIECES * rows) if split else rows
     scratch = items * q_heads if split else 0
     plan = DecodePlan(
@@ -230,6 +230,7 @@ def paged_decode(
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
     group, rows, split = next_power_of_2(q_heads // kv_heads), len(plan.counters), len(plan.log_sums) > 0
+    warps = 2 if rows <= 16 or (split and kv_layer.element_size() == 1) else 1
     pdl = programmatic_launch()
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
@@ -239,6 +240,6 @@ def paged_decode(
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         GROUP=group, TIMES=max(1, 16 // group),
         SPLIT=split, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_warps=2 if rows <= 16 else 1, num_stages=3 if head_dim <= 128 else 2,
+        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_warps=warps, num_stages=3 if head_dim <= 128 else 2,
         launch_pdl=pdl and not planned_now,
     )  # fmt: skip

@@ -76,7 +76,8 @@ class TritonOps:
         several = batch.max_query_len > 1
         self._prefill = plan_prefill(batch, tokens, q_heads, kv_layer) if several else None
         only_long_rows = several and rows == 1 and tokens > 1
-        self._decode = None if only_long_rows else plan_decode(batch, q_heads, kv_heads, head_dim)
+        size = kv_layer.element_size()
+        self._decode = None if only_long_rows else plan_decode(batch, q_heads, kv_heads, head_dim, size)
         return True
 
     def sample(self, logits: Tensor, params: SamplingTensors) -> Tensor:

@@ -127,7 +127,7 @@ def test_the_work_list_is_sorted_and_covers_every_token_once(contexts: list[int]
     step = paged_step([(1, 1)], 2, 1, 16, 16, torch.float32, device=DEVICE)
     lengths = torch.tensor(contexts, dtype=torch.int32, device=DEVICE)
     batch = replace(step.batch, context_lens=lengths, query_starts=starts)
-    plan = paged_decode.plan_decode(batch, 2, 1, 16, per_multiprocessor=programs)
+    plan = paged_decode.plan_decode(batch, 2, 1, 16, 4, per_multiprocessor=programs)
     names = ("row", "token", "position", "begin", "end", "first", "piece", "pieces")
     items = [dict(zip(names, item, strict=True)) for item in plan.items[: int(plan.used)].tolist()]
     lengths_of = [item["end"] - item["begin"] for item in items]
@@ -152,7 +152,7 @@ def test_rows_about_equally_long_stay_whole_when_there_are_enough_of_them() -> N
         lengths = torch.tensor(contexts * fours, dtype=torch.int32, device=DEVICE)  # one program a multiprocessor
         starts = torch.arange(len(lengths) + 1, dtype=torch.int32, device=DEVICE)
         batch = replace(step.batch, context_lens=lengths, query_starts=starts)
-        assert int(paged_decode.plan_decode(batch, 2, 1, 16, per_multiprocessor=1).used) == items * fours
+        assert int(paged_decode.plan_decode(batch, 2, 1, 16, 4, per_multiprocessor=1).used) == items * fours
 
 
 def test_a_step_is_planned_again_when_its_buffers_were_refilled() -> None:
