@@ -99,7 +99,7 @@ def test_all_ranks_have_the_same_tables_and_forget_who_left():
 def test_a_rank_that_misses_an_entry_makes_wrong_text_and_no_error(ranks, number):
     said, ops = answers(ranks, meddle=deaf(number))
     assert said != answers(ranks)[0]
-    assert f"A, logical block 4: rank 0 has 15, rank {number} has None" in ops.disagreements()
+    assert f"A, logical block 4: rank 0 has 15, rank {number} nothing" in ops.disagreements()
 
 
 @pytest.mark.parametrize(("ranks", "what"), [(3, "4 query heads"), (8, "4 query heads")])
