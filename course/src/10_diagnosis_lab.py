@@ -21,6 +21,7 @@
 
 # %%
 from collections import Counter
+from textwrap import fill
 
 from minivllm import Engine, EngineConfig
 from minivllm.core.policy import FCFS
@@ -87,11 +88,11 @@ for name in INSTRUMENTS:
 
 # %%
 for cause, words in CAUSES.items():
-    print(f"{cause:20} {words}")
+    print(fill(f"{cause:20} {words}", 100, subsequent_indent=21 * " "))
 
 # %%
 for cure, words in CURES.items():
-    print(f"{cure:20} {words}")
+    print(fill(f"{cure:20} {words}", 100, subsequent_indent=21 * " "))
 
 
 # %% [markdown]
@@ -612,7 +613,7 @@ with expect(ValueError, match="patient is 'flu'"):
 print(admit("starvation").engine.scheduler.policy.patience)
 
 # %% [markdown]
-# Its policy has an infinite patience, so nobody ever ages: one setting, and no line of code is wrong.
+# Its policy has patience for a billion ticks, so nobody ever ages: one setting, and no line of code is wrong.
 #
 # **3. Now yours.** Fill in what its owner says, the cause, the cure, and the instrument that shows it. The texts are
 # sentences, of four words at least. `build` gives an engine, ill unless `self.cured`. `visits` gives the traffic:
