@@ -20,6 +20,9 @@
 # tokens a second with a model of 135 million weights: faster than you read. Yours will do something like it. Let
 # us find out.
 #
+# Every page comes with the outputs of one run. They would tell you the answers too early: *Edit ▸ Clear Outputs of All
+# Cells* takes them away.
+#
 # Run each cell with Shift + Enter, from top to bottom. If one says `NameError`, a cell above it has not run yet in
 # this session: *Run ▸ Run All Above Selected Cell* mends that.
 

@@ -272,7 +272,7 @@ check("08.policy", Mine)
 #         return running[-1]
 # ```
 #
-# The first two lines are the ageing, the third is the affinity. Turn the 100 up and the average gets better and the
+# The first three lines are the ageing, the last is the affinity. Turn the 100 up and the average gets better and the
 # worst case worse: that is the whole trade.
 #
 # </details>

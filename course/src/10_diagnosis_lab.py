@@ -21,6 +21,7 @@
 
 # %%
 from collections import Counter
+from textwrap import fill
 
 from minivllm import Engine, EngineConfig
 from minivllm.core.policy import FCFS
@@ -38,7 +39,7 @@ for name in "AB":
     print(f"  should say {sick.should_say(name)}")
 
 # %% [markdown]
-# It begins well, and then goes on with something else. The words would look like words.
+# It begins well, and then goes on with other tokens. Decoded, they would read like an answer.
 
 # %%
 predict(
@@ -48,7 +49,7 @@ predict(
 )
 
 # %%
-print(str(sick.metrics).split("\ntime to first")[0])
+print(*str(sick.metrics).splitlines()[:9], sep="\n")  # the rest is in seconds: other ones on every run
 reveal("10.dashboard", "none of them")
 
 # %% [markdown]
@@ -87,15 +88,22 @@ for name in INSTRUMENTS:
 
 # %%
 for cause, words in CAUSES.items():
-    print(f"{cause:20} {words}")
+    print(fill(f"{cause:20} {words}", 100, subsequent_indent=21 * " "))
 
 # %%
 for cure, words in CURES.items():
-    print(f"{cure:20} {words}")
+    print(fill(f"{cure:20} {words}", 100, subsequent_indent=21 * " "))
 
 
 # %% [markdown]
 # ## Two patients together
+#
+# Before you examine a patient, guess from the complaint alone where the fault is: in **settings or traffic** (nothing
+# is broken, it only does not fit), in **the books** (tables, references, hits), or in **the numbers** that a kernel
+# computes. The diagnosis will tell.
+
+# %%
+guess(1)
 
 
 # %%
@@ -162,8 +170,9 @@ print(finding)
 reveal("10.lost", int(finding.split(":")[0].removeprefix("tick ")))
 
 # %% [markdown]
-# Twelve blocks are held by nobody, and an instrument that is held to the engine after every tick saw it first in tick
-# 7. What happened there?
+# Twelve blocks are held by nobody, and an instrument that looks at the engine after every tick saw it first in tick 7.
+# (The line *pool* did not tell: like most dashboards it counts references, and a lost block has one.) What happened
+# there?
 
 # %%
 case2.log(7)
@@ -190,9 +199,8 @@ case2.diagnose(cause="leak", tick=7, cure="release-everything")
 #
 # Ten patients are left. For each: read the signs, say what they rule out, look at the ticks that matter, choose an
 # instrument if you need one, and fill in the three dots. A wrong diagnosis tells you what would have to be true. A
-# hint and what it was are folded below each. And before all that, guess from the complaint alone where the fault is:
-# in settings or traffic (nothing is broken, it only does not fit), in the books (tables, references, hits), or in the
-# numbers that a kernel computes. The points are for you alone; a new `Case` begins anew.
+# hint and what it was are folded below each. The points are for you alone: `meet` a patient once more, and
+# you begin with ten again.
 #
 # ### Patient 3
 
@@ -247,9 +255,9 @@ case4.diagnose(cause=..., tick=..., cure=...)
 #
 # <details><summary>What it was</summary>
 #
-# All of the pool is held, and of that 27 % is in use. Each has one block, and eight run at a time because there are
-# eight blocks. They are 256 slots long, and the requests are not. From tick 3 on somebody waits for memory while most
-# of it is empty. `diagnose("huge-blocks", 3, "smaller-blocks")`
+# All of the pool is held, and 27 % of what is held is in use. Each has one block, and eight run at a time because
+# there are eight blocks. They are 256 slots long, and the requests are not. From tick 3 on somebody waits for memory
+# while most of it is empty. `diagnose("huge-blocks", 3, "smaller-blocks")`
 #
 # </details>
 #
@@ -605,11 +613,12 @@ with expect(ValueError, match="patient is 'flu'"):
 print(admit("starvation").engine.scheduler.policy.patience)
 
 # %% [markdown]
-# A policy with patience without end, and it was its own setting: nobody ever ages. **3. Now yours.** Fill in what its
-# owner says, the cause, the cure, and the instrument that shows it. The texts are sentences, of four words at least.
-# `build` gives an engine, ill unless `self.cured`. `visits` gives the traffic: `Visit(tick, prompt, output)`. Exactly
-# your instrument must speak, and none when it is cured. (As it stands, two seats can just bear the traffic.) Then
-# send the class to somebody.
+# Its policy has patience for a billion ticks, so nobody ever ages: one setting, and no line of code is wrong.
+#
+# **3. Now yours.** Fill in what its owner says, the cause, the cure, and the instrument that shows it. The texts are
+# sentences, of four words at least. `build` gives an engine, ill unless `self.cured`. `visits` gives the traffic:
+# `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is cured. (As it stands, two
+# seats can just bear the traffic.) Then send the class to somebody.
 
 
 # %%
@@ -655,6 +664,20 @@ check("10.patient", Mine)
 # at its end stays there.
 #
 # </details>
+
+# %% [markdown]
+# Whoever gets your class can meet it as you met the others:
+#
+# ```python
+# from minivllm.lab.vital_signs import vital_signs
+#
+# stranger = Mine()
+# view = EngineView(stranger.engine)
+# stranger.run()
+# print(stranger.complaint, vital_signs(stranger), sep="\n")
+# view.show()
+# stranger.examine()["overtaken"]  # what an instrument says, [] if it is silent
+# ```
 
 # %% [markdown]
 # ## Quiz

@@ -43,7 +43,7 @@ from minivllm.viz import FleetView, RanksView
 
 # %%
 CARD = 0.9 * 80e9  # bytes that an engine may use: 90 % of 80 GB
-large = ModelSpec.from_hf(
+large = ModelSpec.from_hf(  # Qwen3-32B: as its small sister, but for these
     SHAPES["qwen3-0.6b"]
     | {"hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64, "intermediate_size": 25600}
     | {"tie_word_embeddings": False}
@@ -216,10 +216,10 @@ def deaf(ops):
 predict("11.deaf", "What happens?", choices=["an error", "wrong text from the start", "right at first, then wrong"])
 
 # %%
-broken, ops = answer(3, deaf)
+broken, deaf_ops = answer(3, deaf)
 print("right: ", alone)
 print("broken:", broken)
-for line in ops.disagreements()[:3]:
+for line in deaf_ops.disagreements()[:3]:
     print(line)
 reveal("11.deaf", "right at first, then wrong")
 

@@ -3,9 +3,10 @@
 So a simulated engine has seconds, and a benchmark of a minute's traffic runs in a second.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from minivllm.allowed import real
 from minivllm.core.plan import Plan
 from minivllm.runtime.ticket import Runner, StepResult
 
@@ -16,12 +17,17 @@ class TimeModel:
 
     The defaults are an 8B model in 16 bit on one H200, from its data sheet: 16 GB of weights at 4.5 TB/s and half a
     millisecond of launches; 2 x 8e9 operations per prompt token at 600 TFLOP/s; 128 KB of K/V per token of context.
+    Raises `ValueError` for a time below 0.
     """
 
     step: float = 4e-3
     row: float = 10e-6
     prefill: float = 27e-6
     context: float = 29e-9
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            real(f"TimeModel.{field.name}", getattr(self, field.name), 0, 1e9, "seconds, 0 or more")
 
     def seconds(self, plan: Plan) -> float:
         """The cost of one plan; an empty one is free."""

@@ -16,17 +16,22 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import linecache
 import pkgutil
 import re
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from minivllm.allowed import shown
 
 Status = Literal["○", "✓", "✗"]
 Checker = Callable[[Any], str]
+NOT_THEIRS = (str(Path(__file__).parents[1]), *(sysconfig.get_path(of) for of in ("stdlib", "purelib", "platlib")))
+"""Where code lies that no student wrote."""
 
 
 class Wrong(Exception):
@@ -120,6 +125,13 @@ def grade(name: str, answer: Any) -> Verdict:
 
 def _blame(error: Exception, answer: Any, results: list[Any]) -> str:
     """Whether the student's code raised the error, or what it gave back was of no use to the checker."""
+    if isinstance(answer, type):
+        where = _own_line(error)
+        return (
+            f"your code raised {in_short(error)} ({where})"
+            if where
+            else f"your class cannot be used ({in_short(error)})"
+        )
     code = getattr(answer, "__code__", None)
     inside = code is None or any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
     if inside or not results:
@@ -153,6 +165,18 @@ def in_short(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _own_line(error: BaseException) -> str:
+    """Where in the methods of a student's class, or in functions they call, it happened; "" if nowhere."""
+    codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    named = [(code, line) for code, line in codes if not code.co_name.startswith("<")]  # not a lambda: its `def`
+    theirs = [(code, line) for code, line in named if not code.co_filename.startswith(NOT_THEIRS)]
+    if not theirs:
+        return ""
+    code, line = theirs[-1]
+    words = linecache.getline(code.co_filename, line).strip()
+    return f"line {line - code.co_firstlineno + 1} of `{code.co_name}`: {words}"
 
 
 def _line_of(error: BaseException, answer: Any) -> str:

@@ -128,12 +128,12 @@ class RankedOps(ReferenceOps):
 
     def disagreements(self) -> list[str]:
         """Every table entry in which a rank differs from rank 0, in words; [] when all have the same."""
-        found = []
+        found, none = [], "nothing"
         for rank in self.ranks[1:]:
             for name in sorted(self.ranks[0].tables.keys() | rank.tables.keys()):
                 first, own = self.ranks[0].tables.get(name, {}), rank.tables.get(name, {})
                 found += [
-                    f"{name}, logical block {at}: rank 0 has {first.get(at)}, rank {rank.number} has {own.get(at)}"
+                    f"{name}, logical block {at}: rank 0 has {first.get(at, none)}, rank {rank.number} {own.get(at, none)}"
                     for at in sorted(first.keys() | own.keys())
                     if first.get(at) != own.get(at)
                 ]

@@ -40,7 +40,8 @@ class VitalSigns:
     held: float
     """Of the pool, at the peak."""
     in_use: float
-    """Of the slots that were held: those that carry K/V."""
+    """Of the slots that were held, over all ticks: those that carry K/V. As a dashboard counts, by references: a lost
+    block has one, and is in use."""
     blocks: float
     """Taken per request."""
 
@@ -55,7 +56,7 @@ class VitalSigns:
             f"{self.evictions} evictions",
             "preemptions": f"{self.preemptions}, which lost {self.lost:.0%} of what was computed",
             "first token": f"median {_ticks(self.median_wait)} after arrival · longest wait {_ticks(self.worst_wait)}",
-            "pool": f"{self.held:.0%} held at the peak, of that {self.in_use:.0%} in use · "
+            "pool": f"{self.held:.0%} held at the peak · {self.in_use:.0%} of the held slots in use, on average · "
             f"{self.most_running} at a time · each took {count(round(self.blocks), 'block')}",
         }
         return "\n".join(f"  {name:<13} {text}" for name, text in rows.items())

@@ -14,13 +14,18 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from minivllm.allowed import real, whole
+
 VOCABULARY = 32_000
 Span = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request of a workload. `at`: seconds from the start, or from the end of the call named by `after`."""
+    """One request of a workload. `at`: seconds from the start, or from the end of the call named by `after`.
+
+    Raises `ValueError` for a time below 0, and for an output of no token.
+    """
 
     id: str
     at: float
@@ -28,6 +33,10 @@ class Call:
     output: int
     after: str | None = None
     priority: int = 0
+
+    def __post_init__(self) -> None:
+        real(f"at of call {self.id!r}", self.at, 0, 1e9, "seconds, 0 or more")
+        whole(f"output of call {self.id!r}", self.output, 1)
 
 
 def tokens_of(prompt: Sequence[Span], vocab_size: int = VOCABULARY) -> list[int]:
@@ -40,7 +49,11 @@ def tokens_of(prompt: Sequence[Span], vocab_size: int = VOCABULARY) -> list[int]
 
 
 def chat(seed: int = 0, conversations: int = 24, rate: float = 1.0) -> list[Call]:
-    """Conversations of 2 to 5 turns over one of three system prompts; people read and type between the turns."""
+    """Conversations of 2 to 5 turns over one of three system prompts; people read and type between the turns.
+
+    `rate`: conversations that begin in a second. Raises `ValueError` for a number that is not positive.
+    """
+    _positive(rate, conversations=conversations)
     rng = random.Random(seed)
     calls, clock = [], 0.0
     for number in range(conversations):
@@ -57,7 +70,11 @@ def chat(seed: int = 0, conversations: int = 24, rate: float = 1.0) -> list[Call
 
 
 def agent(seed: int = 0, sessions: int = 8, rate: float = 0.5) -> list[Call]:
-    """Agents with a long tool description: each step appends a tool's answer to all that went before, at once."""
+    """Agents with a long tool description: each step appends a tool's answer to all that went before, at once.
+
+    `rate`: sessions that begin in a second. Raises `ValueError` for a number that is not positive.
+    """
+    _positive(rate, sessions=sessions)
     rng = random.Random(seed)
     calls, clock = [], 0.0
     for number in range(sessions):
@@ -142,6 +159,12 @@ def load(path: str | Path) -> list[Call]:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     return calls
+
+
+def _positive(rate: float, **numbers: int) -> None:
+    real("rate", rate, 0, 1e9, "a number above 0", above=True)
+    for name, number in numbers.items():
+        whole(name, number, 1)
 
 
 def length(rng: random.Random, mean: float, spread: float, low: int, high: int) -> int:

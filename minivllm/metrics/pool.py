@@ -1,9 +1,11 @@
 """Every slot of the pool has one fate at the end of a tick, and the six add up to the whole pool.
 
-used      K/V of a live request reserved  empty, but held by a request that will still write it internal  empty, and
-held by a request that never will: over-reservation, or the end of a last block external  of no use to anybody: the
-rounding of an extent, and the holes while the next in line is refused (contiguous) cached    no request's, but a
-prefix that can be hit free      the rest
+used      K/V of a live request, and blocks with a reference that no live request explains
+reserved  empty, but held by a request that will still write it
+internal  empty, and held by a request that never will: over-reservation, or the end of a last block
+external  of no use to anybody: the rounding of an extent, and the holes while the next in line is refused (contiguous)
+cached    no request's, but a prefix that can be hit
+free      the rest
 
 The first four are those of Kwon et al. 2023, Figure 2.
 """

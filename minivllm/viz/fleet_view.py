@@ -8,6 +8,7 @@ from typing import Any
 
 import traitlets
 
+from minivllm.allowed import shown
 from minivllm.lab.fleet import Fleet, Routed
 from minivllm.viz import bundle, static
 from minivllm.viz.fleet_card import as_svg, as_text
@@ -30,7 +31,7 @@ class FleetView(Playable):
     router = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, fleets: Mapping[str, Fleet] | Fleet, title: str | None = None) -> None:
-        self.fleets = _comparable({"": fleets} if isinstance(fleets, Fleet) else dict(fleets))
+        self.fleets = _comparable({"": fleets} if isinstance(fleets, Fleet) else fleets)
         first = next(iter(self.fleets))
         tones = Tones([routed.call for routed in self.fleets[first].routed])
         self._frames = {name: frames(fleet, tones) for name, fleet in self.fleets.items()}
@@ -96,8 +97,10 @@ def about(fleet: Fleet) -> str:
     )
 
 
-def _comparable(fleets: dict[str, Fleet]) -> dict[str, Fleet]:
+def _comparable(fleets: Mapping[str, Fleet]) -> dict[str, Fleet]:
     """The fleets, if there are any, all have served, and all the same calls."""
+    if not isinstance(fleets, Mapping) or not all(isinstance(fleet, Fleet) for fleet in fleets.values()):
+        raise ValueError(f"fleets is {shown(fleets)}; give a fleet, or a dict of several by name")
     if not fleets:
         raise ValueError("fleets is empty; give a fleet, or several by name")
     for name, fleet in fleets.items():
@@ -108,4 +111,4 @@ def _comparable(fleets: dict[str, Fleet]) -> dict[str, Fleet]:
         mine, theirs = ({routed.call for routed in fleets[each].routed} for each in (first, name))
         if odd := sorted(mine ^ theirs):
             raise ValueError(f"the fleets {first!r} and {name!r} did not serve the same calls: only one has {odd[0]!r}")
-    return fleets
+    return dict(fleets)

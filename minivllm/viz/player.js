@@ -52,7 +52,16 @@ export class Player {
     this.timer = setTimeout(() => { if (!this.playing || !this.root.isConnected) return; this.step(); this.beat(); }, this.speed);
   }
 
-  ask(message) { if (!this.model.get("disabled")) this.model.send(message); }
+  // after a restart of the kernel nobody is there to be asked: sending throws, and what was recorded can still be looked at
+  ask(message) {
+    if (this.model.get("disabled")) return;
+    try { this.model.send(message); } catch {
+      this.asked = false;
+      this.pause();
+      this.alarm.hidden = false;
+      fill(this.alarm, "The kernel that this view belongs to is gone: run its cell again. What was recorded can still be stepped through.");
+    }
+  }
 
   heard(message) {
     if (message.type === "done") {

@@ -3,7 +3,7 @@
 export class State {
   constructor() {
     Object.assign(this, { size: 1, layout: "paged", policy: "fcfs", caching: true, budget: 0, tick: 0 });
-    Object.assign(this, { ref: [], hash: [], writer: [], free: [], running: [], waiting: [], requests: new Map() });
+    Object.assign(this, { ref: [], hash: [], writer: [], free: [], running: [], waiting: [], requests: new Map(), before: new Map() });
   }
 
   clone() {
@@ -40,9 +40,10 @@ const APPLY = {
   engine(s, e) {
     s.size = e.block_size; s.layout = e.layout; s.policy = e.policy; s.caching = e.prefix_caching; s.budget = e.max_num_batched_tokens;
     if (!e.rebuilt) return;
-    for (const id of s.running) Object.assign(s.requests.get(id), { status: "waiting", computed: 0, table: [], extent: null });
+    for (const id of s.running) Object.assign(s.requests.get(id), { status: "waiting", computed: 0, table: [], extent: null, since: s.tick });
     s.waiting = [...s.running, ...s.waiting]; s.running = [];
-    if (!e.changed.length) { s.requests = new Map(); s.waiting = []; }  // a history opens here
+    // a history opens here; after a failure it is told anew, and says nothing of when somebody came or finished
+    if (!e.changed.length) { s.before = s.requests; s.requests = new Map(); s.waiting = []; }
     s.ref = new Array(e.num_blocks).fill(0); s.hash = new Array(e.num_blocks).fill(null); s.writer = new Array(e.num_blocks).fill(null);
     s.free = e.num_blocks <= 1024 ? s.ref.map((_, b) => b) : [];
   },
@@ -50,7 +51,7 @@ const APPLY = {
   end(s, e) { s.free = e.free; },
   arrive(s, e) {
     s.requests.set(e.request, { id: e.request, prompt: e.prompt_tokens, tokens: e.prompt_tokens + e.generated, max: e.max_tokens,
-      status: "waiting", computed: 0, cached: e.cached, table: [], since: s.tick + 1, preemptions: e.preemptions });
+      status: "waiting", computed: 0, cached: e.cached, table: [], since: s.before.get(e.request)?.since ?? s.tick + 1, preemptions: e.preemptions });
     s.waiting.push(e.request);
   },
   limit(s, e, r) { r.max = e.max_tokens; },
@@ -82,7 +83,7 @@ const APPLY = {
   publish(s, e) { s.hash[e.block] = e.hash; s.writer[e.block] = e.request; },
   release(s, e, r) { s.ref[e.block] = e.ref; if (r) { r.table = without(r.table, e.block); r.extent = null; } },
   finish(s, e, r) {
-    r.status = "finished"; r.ended = s.tick;
+    r.status = "finished"; r.ended = s.before.get(e.request)?.ended ?? s.tick;
     s.running = without(s.running, e.request); s.waiting = without(s.waiting, e.request);
   },
 };

@@ -74,7 +74,6 @@ export function createTimeline(ctx) {
   function values(total) {
     const { x1, rows, values: group, tight } = geometry, val = (y, ...parts) => s("text", { x: x1 + 14, y }, parts.map(([words, strong]) => s("tspan", { class: strong ? "strong" : "" }, words)));
     const free = total.blocks - total.used - total.cached, waste = total.held - total.filled, [share] = percents([total.used, total.cached, free]);
-    const sum = total.computedSoFar + total.reusedSoFar;
     numbers.textContent = `${total.used} blocks in use, ${total.cached} cached, ${free} free; ${waste} of ${total.held} slots empty; ${total.computed} prompt tokens computed, ${total.reused} reused`;
     if (tight) { group.replaceChildren(); return; }
     group.replaceChildren(
@@ -82,7 +81,7 @@ export function createTimeline(ctx) {
       val(rows.pool + 18, [number(total.used), 1], [` in use, ${share} %`]), val(rows.pool + 34, [`${number(total.cached)} cached, ${number(free)} free`]),
       val(rows.wasteAt + 22, [number(waste), 1], [` of ${plural(total.held, "slot")}${geometry.narrow ? "" : " empty"}`]),
       val(rows.promptAt + PROMPT - 18, [number(total.computed), 1], [` computed, ${number(total.reused)} reused`]),
-      val(rows.promptAt + PROMPT - 2, ["hit rate so far "], [`${sum ? Math.round((100 * total.reusedSoFar) / sum) : 0} %`, 1]));
+      val(rows.promptAt + PROMPT - 2, ["hit rate so far "], [`${total.asked ? Math.round((100 * total.hits) / total.asked) : 0} %`, 1]));
   }
 
   // "2 evictions, Y finished": what a screen reader hears for a tick

@@ -103,7 +103,7 @@ export class Trace {
 
 function summary(state, events, before) {
   const { fill } = state.owners();
-  const total = { used: 0, cached: 0, held: 0, filled: 0, blocks: state.blocks, size: state.size, computed: 0, reused: 0, count: {}, who: {} };
+  const total = { used: 0, cached: 0, held: 0, filled: 0, blocks: state.blocks, size: state.size, computed: 0, reused: 0, asked: before ? before.asked : 0, hits: before ? before.hits : 0, count: {}, who: {} };
   state.ref.forEach((ref, b) => {
     if (ref) { total.used += 1; total.held += state.size; total.filled += fill[b]; } else if (state.hash[b]) total.cached += 1;
   });
@@ -111,9 +111,12 @@ function summary(state, events, before) {
     total.count[e.kind] = (total.count[e.kind] || 0) + 1;
     if (e.request) (total.who[e.kind] ||= []).push(e.request);
     if (e.kind === "run" && !e.decode) total.computed += e.count;
-    if (e.kind === "admit") total.reused += e.cached;
+    if (e.kind !== "admit") continue;
+    total.reused += e.cached;
+    // who starts again finds its own blocks, which saves no work: no hit, as in Python's Metrics
+    if (e.resumed || !state.caching) continue;
+    total.asked += (state.requests.get(e.request) ?? state.before.get(e.request)).prompt;
+    total.hits += e.cached;
   }
-  total.computedSoFar = (before ? before.computedSoFar : 0) + total.computed;
-  total.reusedSoFar = (before ? before.reusedSoFar : 0) + total.reused;
   return total;
 }

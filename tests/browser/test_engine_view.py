@@ -136,6 +136,20 @@ def test_running_the_cell_again_does_not_double_a_click_and_an_old_view_says_so(
     assert lab.python("print(engine.tick, view.disabled)") == "0 True"
 
 
+RESTART = "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+
+
+def test_after_a_restart_of_the_kernel_the_view_says_that_it_is_gone(open_cells):
+    lab = opened(open_cells, "restarted", VIEW, "ask(9, 200, 9); view.step(3)")
+    settle(lab, 3)
+    lab.page.evaluate(RESTART)
+    lab.page.locator(".ev .head").click()
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.locator(".ev .alarm", has_text="is gone: run its cell again").wait_for()
+    lab.page.keyboard.press("ArrowLeft")
+    settle(lab, 2)
+
+
 def test_it_fits_a_narrow_page(open_cells):
     lab = opened(open_cells, "narrow", VIEW, TRAFFIC, width=1000, height=2200)
     wide, inner = lab.page.locator(".ev").evaluate("view => [view.scrollWidth, view.clientWidth]")

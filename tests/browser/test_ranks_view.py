@@ -57,6 +57,10 @@ def test_it_fits_narrow_pages_and_says_when_nothing_fits(open_cells):
     wide, inner = lab.page.locator(VIEW).evaluate("view => [view.scrollWidth, view.clientWidth]")
     assert wide <= inner
     lab.screenshot("ranks-view-800", VIEW)
+    lab.page.set_viewport_size({"width": 780, "height": 1700})
+    lab.page.wait_for_function("() => document.querySelector('.rv').clientWidth < 400")
+    wide, inner = lab.page.locator(VIEW).evaluate("view => [view.scrollWidth, view.clientWidth]")
+    assert wide <= inner
     lab = opened(open_cells, "ranks-tiny", TINY)
     lab.page.locator(".rv .say", has_text="leave no room for any").wait_for()
     lab.screenshot("ranks-view-full", VIEW)

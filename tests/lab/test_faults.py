@@ -217,3 +217,31 @@ def test_poison_leaves_written_slots_alone():
                 patient.step()
             answers.append(patient.answers)
     assert answers[0] == answers[1] != {}
+
+
+class Empty(Patient):
+    def build(self):
+        return Engine(EngineConfig(num_blocks=8))
+
+    def visits(self):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("method", "gives", "words"),
+    [
+        ("build", None, "`build` gave None; it must return an Engine"),
+        ("visits", None, "`visits` gave None; it must return a list of Visit"),
+        ("visits", [(1, [2, 3], 4)], "`visits` gave .*; it must return a list of Visit"),
+    ],
+)
+def test_a_patient_of_ones_own_says_what_its_methods_must_give(method, gives, words):
+    with pytest.raises(TypeError, match=words):
+        type("Own", (Empty,), {method: lambda self: gives})()
+
+
+def test_a_patient_is_not_done_while_somebody_is_still_to_come():
+    late = type("Late", (Empty,), {"visits": lambda self: [Visit(5, [1, 2], 1)], "max_ticks": 3})
+    with late() as patient, Empty() as empty:
+        assert not patient.run().done
+        assert empty.run().done

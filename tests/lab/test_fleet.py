@@ -5,6 +5,7 @@ import pytest
 from minivllm import EngineConfig
 from minivllm.lab.device import TimeModel
 from minivllm.lab.fleet import Fleet
+from minivllm.lab.grading import grade
 from minivllm.lab.replay import serve
 from minivllm.lab.routers import LeastLoaded, PrefixAffinity, RandomRouter, RoundRobin
 from minivllm.lab.workloads import Call, chat, make
@@ -145,3 +146,41 @@ def test_two_calls_of_one_name_and_a_router_that_is_none_are_refused():
 def test_who_has_nothing_to_do_is_counted():
     assert served(Scripted(0, 0), SECOND_TURN).unused == 3
     assert served(Scripted(0, 2), SECOND_TURN).unused == 2
+
+
+class Stumbles:
+    def route(self, prompt, replicas):
+        return max(range(4), key=lambda n: replicas[n].knows(prompt))
+
+
+class Forgets:
+    def route(self, prompt, replicas):
+        replicas[0].match(prompt)
+
+
+class NeedsMore:
+    def __init__(self, slack):
+        self.slack = slack
+
+    def route(self, prompt, replicas):
+        return self.slack
+
+
+@pytest.mark.parametrize(
+    ("router", "words"),
+    [
+        (
+            Stumbles,
+            "your code raised AttributeError: 'Replica' object has no attribute 'knows' (line 2 of `route`: return",
+        ),
+        (
+            Forgets,
+            "your class cannot be used (ValueError: the router's choice is None; allowed: a whole number from 0 to 3)",
+        ),
+        (NeedsMore, "your class cannot be used (TypeError: NeedsMore.__init__() missing 1 required"),
+    ],
+)
+def test_a_router_that_fails_is_told_whether_its_code_or_its_answer_is_at_fault(router, words):
+    verdict = grade("11.route", router)
+    assert verdict.status == "✗"
+    assert verdict.words.startswith(words)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,7 @@ from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.bench.shapes import SHAPES
 from minivllm.kernels.reference import ReferenceOps
 from minivllm.lab.faults.tiny import tiny_model
+from minivllm.lab.grading import grade
 from minivllm.lab.ranks import RankedOps, kv_heads_per_rank
 from minivllm.lab.swap import Swap
 from minivllm.model import LoadedModel, ModelSpec, random_weights
@@ -97,7 +99,7 @@ def test_all_ranks_have_the_same_tables_and_forget_who_left():
 def test_a_rank_that_misses_an_entry_makes_wrong_text_and_no_error(ranks, number):
     said, ops = answers(ranks, meddle=deaf(number))
     assert said != answers(ranks)[0]
-    assert f"A, logical block 4: rank 0 has 15, rank {number} has None" in ops.disagreements()
+    assert f"A, logical block 4: rank 0 has 15, rank {number} nothing" in ops.disagreements()
 
 
 @pytest.mark.parametrize(("ranks", "what"), [(3, "4 query heads"), (8, "4 query heads")])
@@ -172,3 +174,10 @@ def test_a_bias_is_added_once_and_not_once_per_rank():
     ops, layer = RankedOps(2, model), model.weights.layers[0]
     x, bias = torch.randn(3, layer.o.shape[1]), torch.randn(layer.o.shape[0])
     torch.testing.assert_close(ops.linear(x, layer.o, bias), ReferenceOps().linear(x, layer.o, bias))
+
+
+def test_the_heads_of_a_rank_may_be_a_whole_number_of_numpy():
+    def heads(kv_heads, ranks):
+        return np.int64(kv_heads_per_rank(kv_heads, ranks))
+
+    assert grade("11.kv_heads", heads).status == "✓"

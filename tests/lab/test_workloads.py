@@ -91,3 +91,20 @@ def test_every_workload_can_be_served_and_shares_what_it_says(name):
     metrics, _ = serve(EngineConfig(num_blocks=1024, max_num_seqs=32), workloads.make(name))
     assert sum(metrics.finished.values()) == len(workloads.make(name))
     assert metrics.hit_rate > 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TimeModel(step=-1.0), "TimeModel.step is -1.0; allowed: seconds, 0 or more"),
+        (lambda: TimeModel(context=float("nan")), "TimeModel.context is nan"),
+        (lambda: Call("a", -1.0, (("a", 4),), 4), "at of call 'a' is -1.0"),
+        (lambda: Call("a", 0.0, (("a", 4),), 0), "output of call 'a' is 0"),
+        (lambda: workloads.chat(rate=0), "rate is 0; allowed: a number above 0"),
+        (lambda: workloads.chat(conversations=-1), "conversations is -1"),
+        (lambda: workloads.agent(sessions=2.5), "sessions is 2.5"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -131,6 +131,8 @@ def test_another_router_is_shown_at_the_same_decision(view, busy):
 def test_fleets_that_cannot_be_compared_are_refused(busy, view):
     with pytest.raises(ValueError, match="fleets is empty"):
         FleetView({})
+    with pytest.raises(ValueError, match="fleets is 5; give a fleet"):
+        FleetView(5)
     with pytest.raises(ValueError, match="'new' has served nothing"):
         FleetView({"new": Fleet(2, CONFIG, LeastLoaded())})
     other = served(LeastLoaded(), [Call("other.0", 0.0, (("x", 20),), 4)])

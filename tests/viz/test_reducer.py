@@ -8,16 +8,20 @@ import pytest
 from playwright._impl._driver import compute_driver_executable
 
 from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.lab.ward import Case
+from minivllm.metrics import Metrics
 from minivllm.viz import bundle
 from minivllm.viz.engine_view import EngineView
 
 NODE, _ = compute_driver_executable()  # playwright brings one along
-REPORT = """
+READ = """
 import fs from "node:fs";
 const { ticks, between, offset, low } = JSON.parse(fs.readFileSync(process.argv[2]));
 const trace = new Trace(offset, low);
 for (const tick of ticks) trace.append(tick);
 for (const item of between) trace.between(item);
+"""
+STATES = """
 const states = [], seen = (r) => [r.tokens, r.computed, r.cached, r.table];
 for (let i = low; i <= trace.edge; i++) {
   const s = trace.at(i), { owners, fill } = s.owners();
@@ -29,9 +33,9 @@ console.log(JSON.stringify(states));
 """
 
 
-def javascript_states(view, folder):
+def javascript(view, folder, report):
     source, data = folder / "reduce.mjs", folder / "trace.json"
-    source.write_text(bundle.module("trace") + REPORT)
+    source.write_text(bundle.module("trace") + READ + report)
     track = view.track
     data.write_text(
         json.dumps({"ticks": track.told, "between": track.tail, "offset": track.offset, "low": int(track.late)})
@@ -75,7 +79,30 @@ def test_the_browser_reduces_every_tick_to_what_python_replays(tmp_path, seed, l
             view = EngineView(engine)
         engine.step()
     engine.add([1, 2, 3], SamplingParams(max_tokens=2))
-    states = javascript_states(view, tmp_path)
+    states = javascript(view, tmp_path, STATES)
     for tick, state in zip(range(view.track.first, view.edge + 1), states, strict=True):
         view.tick = tick
         assert state == python_state(view.snapshot), tick
+
+
+def test_the_hit_rate_of_the_timeline_is_that_of_the_metrics(tmp_path):
+    engine = Engine(EngineConfig(block_size=4, num_blocks=9))
+    view, metrics = EngineView(engine), Metrics(engine)
+    for last in range(3):
+        engine.add([*range(9), last], SamplingParams(max_tokens=12, temperature=0))
+        engine.step()
+    engine.run()
+    assert metrics.preemptions  # who starts again finds its own blocks, and that is no hit
+    assert metrics.hits
+    edge = javascript(view, tmp_path, "console.log(JSON.stringify(trace.total(trace.edge)))")
+    assert (edge["hits"], edge["asked"]) == (metrics.hits, metrics.queried)
+
+
+def test_books_told_anew_after_a_failure_do_not_change_when_somebody_came_or_finished(tmp_path):
+    case = Case(10)  # it frees a block twice in its last tick
+    view = EngineView(case.engine)
+    case.run()
+    report = "console.log(JSON.stringify([...trace.at(trace.edge).requests.values()]))"
+    requests = {request["id"]: request for request in javascript(view, tmp_path, report)}
+    assert {name: request["ended"] for name, request in requests.items() if name != "D"} == {"A": 8, "B": 8, "C": 22}
+    assert requests["D"]["since"] == 22  # it ran until the failure

@@ -7,7 +7,7 @@ from functools import cache
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.core.kv_manager import KVManager
 from minivllm.lab.faults import INSTRUMENTS, Patient, admit
-from minivllm.lab.grading import NotAttempted, Wrong, exercise, require
+from minivllm.lab.grading import NotAttempted, Wrong, exercise, in_short, require
 from minivllm.lab.ward import CAUSES, WARD, Case
 
 MOST_TESTS = 12
@@ -88,7 +88,8 @@ def detective(student: Callable[[Case], str]) -> str:
     for number, cause in beds:
         named = student(Anonymous(number))  # type: ignore[arg-type]
         known = isinstance(named, str) and named in CAUSES
-        require(known, f"for patient {number} you say {named!r}, which is no cause; they are {', '.join(CAUSES)}")
+        missing = "is a `return` missing?" if named is None else f"they are {', '.join(CAUSES)}"
+        require(known, f"for patient {number} you say {named!r}, which is no cause; {missing}")
         spent += len(_case(number).tests)
         if named != cause:
             missed[number] = f"patient {number} has {cause}, you say {named}"
@@ -123,8 +124,9 @@ def patient(student: type[Patient]) -> str:
         with student(cured=cured) as one:
             require(bool(one.visits()), "nobody visits it: `visits` gives no traffic")
             spoke[cured] = [name for name, lines in one.run().examine().items() if lines]
-            left = cured and (one.error is not None or one.engine.has_unfinished)
-            require(not left, f"cured, it does not answer everybody within {one.max_ticks} ticks ({one.error})")
+            why = f": {in_short(one.error)}" if one.error else ""
+            served = one.done and not one.error
+            require(served or not cured, f"cured, it does not answer everybody within {one.max_ticks} ticks{why}")
     require(not spoke[True], f"cured, it should be well, but these speak: {', '.join(spoke[True])}")
     require(bool(spoke[False]), "ill, it looks well: no instrument shows anything. More traffic, or a worse fault")
     require(instrument in spoke[False], f"{instrument!r} is silent; these speak: {', '.join(spoke[False])}")

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from numbers import Integral
 from statistics import mean
 from typing import NamedTuple
 
@@ -37,7 +38,9 @@ def kv_heads(student: Callable[[int, int], int]) -> str:
             require(False, f"{heads} KV heads on {count(ranks, 'rank')} work: {expected} each; you refused them")
         asked = f"{heads} KV heads on {count(ranks, 'rank')}"
         require(not isinstance(got, Exception), f"{asked}: raise the error, do not return it")
-        require(isinstance(got, int) and got is not True, f"{asked}: {got!r} is no whole number; divide with //")
+        require(got is not None, f"{asked}: you gave None; is a `return` missing?")
+        is_whole = isinstance(got, Integral) and not isinstance(got, bool)
+        require(is_whole, f"{asked}: {got!r} is no whole number; divide with //")
         require(got != 0, f"{asked}: a rank with no head cannot attend; it gets a copy of one")
         require(
             got != ranks // heads or got == expected, f"{asked}: {got} ranks hold a copy of each head; a rank has one"

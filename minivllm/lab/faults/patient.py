@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+from minivllm.allowed import shown
 from minivllm.engine import Engine
 from minivllm.lab import instruments as look
 from minivllm.metrics import Metrics
@@ -28,7 +29,8 @@ class Patient:
 
     `complaint` is what its owner sees; `cause`, `cure` and `instrument` (which one shows it) are for after the
     diagnosis. `treatments` name the cure in a word, and others that help too; the docstring of `evidence` says what to
-    look for. `also`: instruments that show the same fault from another side.
+    look for. `also`: instruments that show the same fault from another side. Raises `TypeError` for a `build` or
+    `visits` that gives something else.
     """
 
     complaint: ClassVar[str]
@@ -42,13 +44,18 @@ class Patient:
     def __init__(self, *, cured: bool = False, model: Any = None) -> None:
         self.cured, self.model = cured, model
         self.engine = self.build()
+        if not isinstance(self.engine, Engine):
+            raise TypeError(f"`build` gave {shown(self.engine)}; it must return an Engine")
+        visits = self.visits()
+        if not isinstance(visits, list | tuple) or not all(isinstance(visit, Visit) for visit in visits):
+            raise TypeError(f"`visits` gave {shown(visits)}; it must return a list of Visit(tick, prompt, output)")
         self.metrics = Metrics(self.engine)
         self.recorder = self.engine.record()
         self.answers: dict[str, list[int]] = {}
         self.prompts: dict[str, list[int]] = {}
         self.error: Exception | None = None
         self._found: dict[str, list[str]] = {}
-        self._due = sorted(self.visits(), key=lambda visit: visit.tick)
+        self._due = sorted(visits, key=lambda visit: visit.tick)
         self._aborts: list[tuple[int, str]] = []
         self._scope: Any = None
         if hasattr(self.engine.runner, "decoder"):
@@ -67,6 +74,11 @@ class Patient:
     def evidence(self) -> list[int]:
         """The ticks in which the fault can be seen, after a run."""
         raise NotImplementedError
+
+    @property
+    def done(self) -> bool:
+        """Whether everybody has come, and was answered or has left."""
+        return not self._due and not self.engine.has_unfinished
 
     def step(self) -> None:
         """Let in who is due, one tick, and hold the instruments of bookkeeping to the engine. An error ends the run."""
@@ -110,7 +122,7 @@ class Patient:
 
     def run(self) -> "Patient":
         """To the end of the traffic, an error, or `max_ticks`."""
-        while (self._due or self.engine.has_unfinished) and self.engine.tick < self.max_ticks and not self.error:
+        while not self.done and self.engine.tick < self.max_ticks and not self.error:
             self.step()
         return self
 

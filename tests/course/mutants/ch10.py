@@ -56,6 +56,7 @@ def detective(case):
         Mutant("invents a cause", ('return "leak"', 'return "flu"'), says="for patient 2 you say 'flu'"),
         Mutant("knows the beds", ("signs = case.signs", "signs = case.signs; case.number"), says="no attribute 'number'"),
         Mutant("returns nothing for some", ('return "leak"', "pass"), says="patient 2 has leak"),
+        Mutant("returns nothing at all", source='def detective(case):\n    case.signs', says="is a `return` missing?"),
         Mutant("says the same to all", source='def detective(case):\n    return "leak"', says="1 of 12 found"),
         Mutant(
             "mixes both hit rates up",
@@ -72,6 +73,8 @@ def detective(case):
         Mutant("names another instrument", ('instrument = "overtaken"', 'instrument = "leaks"'), says="'leaks' is silent"),
         Mutant("invents an instrument", ('instrument = "overtaken"', 'instrument = "X-ray"'), says="allowed: audit"),
         Mutant("has hardly any traffic", ("range(100)", "range(10)"), says="More traffic"),
+        Mutant("has its traffic too late", ("Visit(1 + 3", "Visit(999 + 3"), says="does not answer everybody within 600"),
+        Mutant("builds nothing", ("return Engine(config) if", "Engine(config) if"), says="`build` gave None"),
         Mutant("has no traffic", ("range(100)", "range(0)"), says="nobody visits"),
         Mutant("says nothing", ('cure = "First come, first served."', 'cure = ""'), says="say its cure"),
         Mutant("gives an instance", source="Mine = 3", says="a subclass of Patient"),
