@@ -43,8 +43,7 @@ class Books:
         self._finished: dict[str, Request] = {}
         self._forking: dict[str, Request] = {}  # n > 1, other samples still to be started
         self._flying: tuple[Plan, Any] | None = None  # a step that was launched, and its ticket
-        self._names = letters()
-        self._arrivals = count()
+        self._names, self._arrivals = count(), count()  # a generator would end for ever when it is interrupted
 
     def _collect(self, plan: Plan, result: StepResult, read_all: bool) -> StepReport:
         """Book a step's results: tokens, text and stop strings, forks, finished outputs."""
@@ -93,12 +92,12 @@ class Books:
             self._forking.pop(request.id, None)
             try:
                 self.scheduler.finish(request, reason, detail)
+                self._close_book(request)
             except BaseException:  # interrupted, or an eviction order of the user's own failed
                 self._recover(None)
                 left = [one for one in ending[at + 1 :] if self.scheduler.requests.get(one.id) is one]
                 self._end(left, reason, detail)
                 raise
-            self._close_book(request)
 
     def _fork(self, parent: Request, name: str, params: SamplingParams, length: int, index: int | None) -> None:
         """A child with the first `length` tokens of its parent. With `index` it belongs to its parent's n > 1 group."""
@@ -154,6 +153,13 @@ class Books:
         if self.bus.active:
             self.bus.emit(ev.Mend())
 
+    def _forget(self, name: str) -> None:
+        """A request was interrupted on its way in: it never came."""
+        self._forking.pop(name, None)
+        self._results.forget(name)
+        self.scheduler.requests.pop(name, None)
+        self._recover(None)
+
     def _rebuild(self, config: EngineConfig, eviction: EvictionFactory | None) -> None:
         """A new pool and KV manager; live requests go back to the queue, in order, with their tokens."""
         blocks: int = config.num_blocks  # type: ignore[assignment]
@@ -177,7 +183,7 @@ class Books:
     def _name(self, wanted: str | None) -> str:
         """The id asked for, if it is free; None takes the next letters."""
         if wanted is None:
-            return next(name for name in self._names if not self._in_use(name))
+            return next(name for number in self._names if not self._in_use(name := letters(number)))
         if self._in_use(name_for("request id", wanted)):
             raise ValueError(f"request id {wanted!r} is in use; live requests: {', '.join(self.scheduler.requests)}")
         return wanted

@@ -135,13 +135,17 @@ class Engine(Books):
             max_prompt=None if self.config.enable_chunked_prefill else self.config.max_num_batched_tokens,
             eos=self._eos, seed=self.config.seed, arrival=next(self._arrivals), priority=priority, extra_keys=tags,
         )  # fmt: skip
-        self.scheduler.add(request)
-        self._finished.pop(name, None)
-        self._results.track(request, text)
-        if params.n > 1:
-            self._forking[name] = request
-        if self.bus.active:
-            self.bus.emit(ev.Arrive(name, request.prompt_len, request.limit - request.prompt_len))
+        try:
+            self._finished.pop(name, None)
+            self._results.track(request, text)
+            if params.n > 1:
+                self._forking[name] = request
+            self.scheduler.add(request)
+            if self.bus.active:
+                self.bus.emit(ev.Arrive(name, request.prompt_len, request.limit - request.prompt_len))
+        except BaseException:  # interrupted, or a listener failed
+            self._forget(name)
+            raise
         return name
 
     def abort(self, request_id: str) -> bool:
@@ -164,7 +168,11 @@ class Engine(Books):
         if parent is None or parent.status is not Status.RUNNING or parent.num_computed < len(parent.tokens) - 1:
             raise ValueError(f"request {request_id!r} cannot be forked: it must be running, with all its past computed")
         name = self._name(new_id)
-        self._fork(parent, name, replace(parent.params, n=1), len(parent.tokens), None)
+        try:
+            self._fork(parent, name, replace(parent.params, n=1), len(parent.tokens), None)
+        except BaseException:
+            self._forget(name)
+            raise
         return name
 
     # -- ticks ---------------------------------------------------------------------------------------------------
@@ -315,19 +323,17 @@ class Engine(Books):
                 self._rebuild(config, new_eviction)
             begun = True
             configure(self.scheduler, config, config.num_blocks, new_policy)  # type: ignore[arg-type]
+            self.config, self._policy, self._eviction = config, new_policy, new_eviction
+            if self.bus.active:
+                self.bus.emit(engine_event(config, self.scheduler.policy, bool(names & REBUILD), tuple(sorted(names))))
+                for request in self.scheduler.requests.values():
+                    if request.limit != limits[request.id]:
+                        self.bus.emit(ev.Limit(request.id, request.limit - request.prompt_len))
         except BaseException as error:
-            if begun or not isinstance(
-                error, ValueError
-            ):  # out of memory, interrupted, a failing part: as before, empty
-                self._recover(None)
+            if begun or not isinstance(error, ValueError):  # out of memory, interrupted, a failing part: start empty
                 configure(self.scheduler, self.config, self.config.num_blocks, self._policy)  # type: ignore[arg-type]
+                self._recover(None)
             raise
-        self.config, self._policy, self._eviction = config, new_policy, new_eviction
-        if self.bus.active:
-            self.bus.emit(engine_event(config, self.scheduler.policy, bool(names & REBUILD), tuple(sorted(names))))
-            for request in self.scheduler.requests.values():
-                if request.limit != limits[request.id]:
-                    self.bus.emit(ev.Limit(request.id, request.limit - request.prompt_len))
 
     def close(self) -> None:
         """Free the K/V pool and the weights. Twice is fine; anything else raises `RuntimeError` afterwards."""

@@ -3,7 +3,7 @@
 Each refusal is a `ValueError` that says what was given and what is allowed; nothing was changed when it is raised.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from hashlib import blake2b
 from operator import index
 from struct import error as StructError
@@ -19,13 +19,13 @@ from minivllm.request import Request, SamplingParams
 PRIORITIES = (-(1 << 63), (1 << 63) - 1)
 
 
-def letters() -> Iterator[str]:
-    """A, B, … Z, AA, AB, …: ids short enough to read in a block."""
-    size = 1
-    while True:
-        for number in range(26**size):
-            yield "".join(chr(65 + number // 26**place % 26) for place in reversed(range(size)))
-        size += 1
+def letters(number: int) -> str:
+    """A, B, … Z, AA, AB, … for 0, 1, …: ids short enough to read in a block."""
+    name, number = "", number + 1
+    while number:
+        number, place = divmod(number - 1, 26)
+        name = chr(65 + place) + name
+    return name
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int, max_model_len: int) -> list[int]:

@@ -35,6 +35,12 @@ class Results:
         if request.params.stop_strings and self.tokenizer is not None:
             self.watched.add(request.id)
 
+    def forget(self, name: str) -> None:
+        """Nothing is kept of a request, which was never really there."""
+        self.watched.discard(name)
+        for kept in (self._groups, self._readers, self._logprobs, self._prompt_logprobs, self._prompts):
+            kept.pop(name, None)
+
     def book(self, plan: Plan, result: StepResult, live: Mapping[str, Request]) -> None:
         """Keep the log-probabilities of a step, before its tokens are appended: an interrupt may come in between.
 

@@ -125,3 +125,48 @@ def test_whichever_line_is_interrupted_every_request_says_what_it_would_have_sai
         assert len(engine.result(names[-1]).outputs) == 2, line
         assert available(engine) == 7, line
     assert line > 200
+
+
+OPERATIONS = {
+    "add": lambda engine, names: engine.add(range(30, 36), greedy(3)),
+    "add two samples": lambda engine, names: engine.add(range(30, 36), greedy(3, n=2)),
+    "abort": lambda engine, names: engine.abort(names[1]),
+    "abort samples": lambda engine, names: engine.abort(names[3]),
+    "fork": lambda engine, names: engine.fork(engine.scheduler.running[0].id),
+    "another block size": lambda engine, names: engine.reconfigure(block_size=2),
+    "another policy": lambda engine, names: engine.reconfigure(policy="priority"),
+    "reset": lambda engine, names: engine.reset_prefix_cache(),
+}
+
+
+@pytest.mark.parametrize("listening", [False, True])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_whichever_line_of_a_call_is_interrupted_the_engine_goes_on(name: str, listening: bool) -> None:
+    line, over = 0, False
+    while not over:
+        line += 1
+        engine, names = busy()
+        engine.run(max_steps=3)
+        replay = Replay()
+        if listening:
+            for event in engine.record().ticks[0]:
+                replay.apply(event)
+            engine.bus.subscribe(replay.apply)
+        tracer, before = Stop(line), sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            OPERATIONS[name](engine, names)
+        except KeyboardInterrupt:
+            pass
+        else:
+            over = True
+        finally:
+            sys.settrace(before)
+        assert engine.audit() == [], line
+        if listening:
+            assert replay.snapshot() == replace(engine.snapshot(), free=replay.free, tick=replay.tick), line
+        finish(engine, 200)
+        assert all(engine.result(one).finished for one in names), line
+        assert tokens_of(run(engine, range(6), 2)) == alone(range(6), 2), line
+        assert available(engine) == engine.config.num_blocks, line
+    assert line > 5
