@@ -383,10 +383,11 @@ class Engine(Books):
         """Launch the next step before waiting for the last: the host plans while the device computes.
 
         Whoever gets an output may step, abort or close: unless they go `ahead`, the step in flight is waited for first.
+        When somebody has begun to listen, the engine goes on step by step, so that they hear of whole ticks.
         """
         plan: Plan | None = None
         try:
-            while self.has_unfinished or self._flying:
+            while self._flying or (self.has_unfinished and not self.bus.active):
                 self._check_open()
                 plan = None
                 plan = self.scheduler.plan()
@@ -406,3 +407,4 @@ class Engine(Books):
             if lost or not isinstance(error, GeneratorExit):
                 self._recover(plan)
             raise
+        yield from self._steps(None)

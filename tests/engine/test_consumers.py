@@ -177,3 +177,14 @@ def test_what_is_given_up_for_a_copy_is_counted_and_kept_within_the_limit(limit)
         assert (now.held, now.cached) == (0, snapshot.cached * 2)
         assert limit is None or snapshot.cached <= limit
         assert made.audit() == []
+
+
+def test_who_begins_to_listen_between_two_outputs_hears_of_every_tick_from_then_on():
+    made, told = engine(), None
+    ask(made, *LENGTHS)
+    for _ in made.outputs():
+        if told is None:
+            told, before = made.record(), made.tick
+    assert told.last_tick == made.tick - before > 0
+    assert told.at(told.last_tick) == made.snapshot()
+    assert {e.request for tick in told.ticks for e in tick if e.kind == "finish"} == set("ABCD")
