@@ -161,6 +161,7 @@ class Engine(Books):
     def fork(self, request_id: str, *, new_id: str | None = None) -> str:
         """A second request that goes on from where a running one is, sharing its blocks (copy-on-write), and its id.
 
+        Both say the same as long as they are greedy; at a temperature the new one draws its own tokens.
         Raises `ValueError` if the request is not running or is still computing what it knows already.
         """
         self._check_open()
