@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 COMMANDS = {
     "chat": ("minivllm.commands.chat", "talk to a model"),
@@ -15,6 +16,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; misuse ends with one line on standard error and status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another one
     parser = argparse.ArgumentParser(
         prog="python -m minivllm", description="A small, fast LLM engine that can be read."
     )

@@ -123,7 +123,7 @@ class Books:
     def _fork_samples(self) -> None:
         """Start the other samples of n > 1 requests whose first token has come: their prompt is computed by then."""
         for name, parent in [(n, r) for n, r in self._forking.items() if len(r.tokens) > r.prompt_len]:
-            for index in range(self._results.samples(name), parent.params.n):
+            for index in range(len(self._results.samples(name)), parent.params.n):
                 child = f"{name}.{index}"
                 while self._in_use(child):  # somebody chose this very id
                     child += "'"

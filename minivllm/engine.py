@@ -154,7 +154,9 @@ class Engine(Books):
         One sample can be ended alone by its own id. False if there is no such live request.
         """
         self._check_open()
-        ending = [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]
+        ending = [r for r in self._results.samples(request_id) if r.status is not Status.FINISHED]
+        if not ending and (one := self._live(request_id)):
+            ending = [one]
         self._end(ending, "abort", None)
         return bool(ending)
 
@@ -390,22 +392,31 @@ class Engine(Books):
         try:
             while self._flying or (self.has_unfinished and not self.bus.active):
                 self._check_open()
-                plan = None
-                plan = self.scheduler.plan()
-                ticket = self.runner.launch(plan)
+                plan, ticket = None, None
+                if not self.bus.active:
+                    plan = self.scheduler.plan()
+                    ticket = self.runner.launch(plan)
                 landed = self._flying
                 result = self.runner.wait(landed[1]) if landed else None
                 launched, plan = plan, None
-                self._flying = (launched, ticket) if launched.rows else None
+                self._flying = (launched, ticket) if launched and launched.rows else None
                 if landed and result:
                     reports = [self._collect(landed[0], result, read_all=False)]
                     if self._flying and reports[0].outputs and not ahead:
                         (last, ticket), self._flying = self._flying, None
                         reports.append(self._collect(last, self.runner.wait(ticket), read_all=False))
                     yield from reports
-        except BaseException as error:
-            lost, self._flying = plan is not None or self._flying is not None, None
-            if lost or not isinstance(error, GeneratorExit):
-                self._recover(plan)
+        except GeneratorExit:  # the reader left: the step in flight is booked, and nothing is lost
+            flown, self._flying = self._flying, None
+            if flown and not self.closed:
+                try:
+                    self._collect(flown[0], self.runner.wait(flown[1]), read_all=False)
+                except BaseException:
+                    self._recover(None)
+                    raise
+            raise
+        except BaseException:
+            self._flying = None
+            self._recover(plan)
             raise
         yield from self._steps(None)

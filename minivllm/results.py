@@ -109,9 +109,9 @@ class Results:
         """Whether the id belongs to a request, or to a sample of one, whose output is still to come."""
         return request_id in self._prompts
 
-    def samples(self, request_id: str) -> int:
-        """How many samples of this request have been started, while some of them are still to end; else 0."""
-        return len(self._groups.get(request_id, ()))
+    def samples(self, request_id: str) -> list[Request]:
+        """The samples of this request that have been started, while some of them are still to end; else none."""
+        return self._groups.get(request_id, [])
 
     def ended(self) -> list[Request]:
         """Members of open groups that have ended: their groups wait for others, or an interrupt kept them open."""

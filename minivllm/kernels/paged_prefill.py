@@ -54,7 +54,7 @@ def sweep(
     lane = tl.arange(0, TILE)
     EVEN: tl.constexpr = TILE % PAGE == 0  # then every tile begins with a page, and a lane keeps its place in the page
     value_source = source + value_row.to(tl.int64) * (HEADS * D) if FROM == "slots" else source
-    ahead = tl.minimum(begin + lane, context - 1) if FROM == "slots" else begin
+    ahead = tl.minimum(begin + lane if FROM == "slots" else begin, context - 1)
     page = tl.load(table + ahead // PAGE) if FROM != "step" else first
     for start in tl.range(begin, end, TILE, num_stages=1 if MASKED else STAGES):  # no buffers for few steps
         if FROM == "slots":
@@ -202,12 +202,13 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_layer: Tensor) 
 def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
     """Causal attention for the rows of `batch` that feed several tokens; writes their part of `out: [T, Hq * D]`.
 
-    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. D
-    must be a multiple of 8 (ValueError), for the sake of the tensor descriptors.
+    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. A head
+    must be a multiple of 16 bytes (ValueError), for the sake of the tensor descriptors.
     """
     blocks, block_size, kv_heads, head_dim = kv_layer.shape[1:]
-    if head_dim % 8:
-        raise ValueError(f"head_dim {head_dim}: prefill attention needs a multiple of 8")
+    for pool in (turned, kv_layer):
+        if head_dim * pool.element_size() % 16:
+            raise ValueError(f"head_dim {head_dim} in {pool.dtype}: prefill attention needs heads of whole 16 bytes")
     tokens, heads = turned.shape[:2]
     q_heads = heads - 2 * kv_heads
     rows, stride = len(batch.context_lens), tokens * q_heads

@@ -25,7 +25,7 @@ class Decoder:
     def forward(self, tokens: Tensor, batch: StepBatch, kv: Tensor) -> Tensor:
         """Feed `tokens: [T]` int64, fill their slots of `kv`, and return logits `[S, vocab]` in the weights' dtype.
 
-        `kv: [layers, 2, num_blocks, block_size, kv_heads, head_dim]` in the weights' dtype is updated in
+        `kv: [layers, 2, num_blocks, block_size, kv_heads, head_dim]`, in the weights' dtype or an 8-bit one, is updated in
         place. Only the S tokens named by `batch.logit_rows` get logits (None: all T). Nothing here waits for the device.
         """
         ops, eps, weights = self.ops, self.spec.rms_norm_eps, self.weights

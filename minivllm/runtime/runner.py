@@ -41,8 +41,10 @@ class ModelRunner:
         self, model: LoadedModel, config: EngineConfig, max_model_len: int, kernels: "Ops | str | None" = None
     ) -> None:
         self.device = model.weights.embed.device
-        self.dtype = kv_store.pool_dtype(config, model.weights.embed.dtype, self.device)
         self.asynchronous = self.device.type == "cuda"
+        if self.asynchronous:
+            torch.cuda.set_device(self.device)  # kernels, events and graphs go to the current one
+        self.dtype = kv_store.pool_dtype(config, model.spec, model.weights.embed.dtype, self.device)
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
         self.decoder = Decoder(model.spec, model.weights, get_ops(self.device, kernels or config.kernels))
@@ -93,7 +95,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Ticket:
-        """Start a step. On a GPU nothing here waits for the device, except for requests that ask for log-probabilities."""
+        """Start a step. On a GPU nothing here waits for the device, except for requests that ask for log-probabilities,
+        penalties or biases."""
         state = self.state
         state.upload.next_step()
         state.apply(plan)
@@ -116,7 +119,7 @@ class ModelRunner:
         return self._eager(plan)
 
     def wait(self, ticket: Ticket) -> StepResult:
-        """The tokens of a launched step, -1 for rows that sampled none."""
+        """The tokens of a launched step; of no meaning for rows that sample none."""
         if ticket.event is not None:
             ticket.event.synchronize()
         sampled: list[int] = [] if ticket.sampled is None else ticket.sampled.tolist()
