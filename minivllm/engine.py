@@ -154,7 +154,8 @@ class Engine(Books):
         One sample can be ended alone by its own id. False if there is no such live request.
         """
         self._check_open()
-        ending = [r for r in self._results.samples(request_id) if r.status is not Status.FINISHED]
+        samples = self._results.samples(request_id) if isinstance(request_id, str) else []
+        ending = [r for r in samples if r.status is not Status.FINISHED]
         if not ending and (one := self._live(request_id)):
             ending = [one]
         self._end(ending, "abort", None)
@@ -315,6 +316,12 @@ class Engine(Books):
         if config.max_num_seqs > seats:
             raise ValueError(
                 f"max_num_seqs is {config.max_num_seqs}; this engine was built with {seats} seats, at most so many"
+            )
+        largest = getattr(self.runner, "max_num_batched_tokens", None) or config.max_num_batched_tokens
+        if config.max_num_batched_tokens > largest:
+            raise ValueError(
+                f"max_num_batched_tokens is {config.max_num_batched_tokens}; this engine set memory aside for steps of "
+                f"{largest} tokens, at most so many"
             )
         if "block_size" in changes and "num_blocks" not in changes:
             tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]

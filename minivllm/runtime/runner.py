@@ -32,6 +32,8 @@ class Ticket:
 
 GRAPH_MEMORY = 512 << 20
 """Set aside on a GPU for CUDA graphs and the allocator's rounding."""
+PROMPT_LOGITS = 64
+"""Prompt tokens whose logits are computed at a time, for those who ask for them."""
 
 
 class ModelRunner:
@@ -47,6 +49,7 @@ class ModelRunner:
         self.dtype = kv_store.pool_dtype(config, model.spec, model.weights.embed.dtype, self.device)
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
+        self.max_num_batched_tokens = config.max_num_batched_tokens if self.asynchronous else None  # memory is measured
         self.decoder = Decoder(model.spec, model.weights, get_ops(self.device, kernels or config.kernels))
         self.checks_tokens = kernels is not None and not isinstance(kernels, str)  # kernels of the user's own
         self.captures = self.asynchronous and not config.enforce_eager
@@ -150,9 +153,9 @@ class ModelRunner:
         tokens, batch = state.batch(plan.rows)
         wants_prompt = any(state.params[row.request_id].prompt_logprobs is not None for row in plan.rows)
         if wants_prompt:  # logits of every token instead of the last ones
-            logits = self.decoder.forward(tokens, replace(batch, logit_rows=None), self.kv)
-            self._report_prompt(ticket, tokens, logits)
-            logits = logits[batch.logit_rows]
+            hidden = self.decoder.hidden(tokens, replace(batch, logit_rows=None), self.kv)
+            self._report_prompt(ticket, hidden)
+            logits = self.decoder.head(hidden[batch.logit_rows])
         else:
             logits = self.decoder.forward(tokens, batch, self.kv)
         sampling = [row for row in plan.rows if row.sample]
@@ -184,20 +187,25 @@ class ModelRunner:
             if top is not None:
                 ticket.logprobs[row.request_id] = logprob(logits[index, : self.vocab_size], int(sampled[index]), top)
 
-    def _report_prompt(self, ticket: Ticket, tokens: Tensor, logits: Tensor) -> None:
-        """Log-probability of each prompt token given those before it; position 0 has none."""
+    def _report_prompt(self, ticket: Ticket, hidden: Tensor) -> None:
+        """Log-probability of each prompt token given those before it; position 0 has none.
+
+        A few tokens at a time: the logits of a whole step would not fit into the memory that was set aside for it.
+        """
         state, at = self.state, 0
         for row in ticket.rows:
             top = state.params[row.request_id].prompt_logprobs
             if top is not None:
                 known = state.tokens[state.seat[row.request_id]].tolist()
                 last = min(row.start + row.count, state.prompt_len[row.request_id] - 1)
-                ticket.prompt_logprobs[row.request_id] = {
-                    position + 1: logprob(
-                        logits[at + position - row.start, : self.vocab_size], known[position + 1], top
-                    )
-                    for position in range(row.start, last)
-                }
+                found = ticket.prompt_logprobs[row.request_id] = {}
+                for begin in range(row.start, last, PROMPT_LOGITS):
+                    positions = range(begin, min(begin + PROMPT_LOGITS, last))
+                    first = at + begin - row.start
+                    for position, logits in zip(
+                        positions, self.decoder.head(hidden[first : first + len(positions)]), strict=True
+                    ):
+                        found[position + 1] = logprob(logits[: self.vocab_size], known[position + 1], top)
             at += row.count
 
     def _send_back(self, ticket: Ticket, sampled: Tensor) -> None:
