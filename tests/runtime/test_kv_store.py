@@ -2,6 +2,7 @@
 
 import gc
 import resource
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,8 +52,11 @@ def test_a_pool_that_does_not_fit_names_what_was_wanted_and_what_is_there():
 
 
 def test_an_8_bit_pool_is_refused_where_no_kernel_reads_it():
+    spec, config = load("packaged").spec, EngineConfig(kv_cache_dtype="fp8")
     with pytest.raises(ValueError, match="needs an NVIDIA GPU"):
-        kv_store.pool_dtype(EngineConfig(kv_cache_dtype="fp8"), torch.float32, torch.device("cpu"))
+        kv_store.pool_dtype(config, spec, torch.float32, torch.device("cpu"))
+    with pytest.raises(ValueError, match="multiple of 16; this model has 120"):
+        kv_store.pool_dtype(config, replace(spec, head_dim=120), torch.bfloat16, torch.device("cuda"))
 
 
 def test_copies_of_blocks_are_made_in_order():
