@@ -1,11 +1,11 @@
 """`python -m minivllm`: chat, doctor, bench, experiment."""
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 COMMANDS = {
     "chat": ("minivllm.commands.chat", "talk to a model"),
@@ -17,8 +17,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; misuse ends with one line on standard error and status 2, a reader that leaves with status 1."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows a ? instead of ending the command
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another one
     parser = argparse.ArgumentParser(
         prog="python -m minivllm", description="A small, fast LLM engine that can be read."
     )

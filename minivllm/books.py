@@ -101,11 +101,13 @@ class Books:
 
     def _fork(self, parent: Request, name: str, params: SamplingParams, length: int, index: int | None) -> None:
         """A child with the first `length` tokens of its parent. With `index` it belongs to its parent's n > 1 group."""
-        seed = parent.seed if index is None else (parent.seed + index * 0x9E3779B9 + 2**63) % 2**64 - 2**63  # 64 bits
+        arrival = next(self._arrivals)
+        apart = arrival if index is None else index  # it draws its own tokens from here on
+        seed = (parent.seed + apart * 0x9E3779B9 + 2**63) % 2**64 - 2**63  # 64 bits
         child = Request(
             name, parent.tokens[:length], params, limit=parent.limit, limit_detail=parent.limit_detail,
             stop_ids=parent.stop_ids, extra_keys=parent.extra_keys, priority=parent.priority,
-            arrival=next(self._arrivals), seed=seed,
+            arrival=arrival, seed=seed,
         )  # fmt: skip
         child.prompt_len = parent.prompt_len
         child.num_computed = min(parent.num_computed, length - 1)
@@ -121,7 +123,7 @@ class Books:
     def _fork_samples(self) -> None:
         """Start the other samples of n > 1 requests whose first token has come: their prompt is computed by then."""
         for name, parent in [(n, r) for n, r in self._forking.items() if len(r.tokens) > r.prompt_len]:
-            for index in range(self._results.samples(name), parent.params.n):
+            for index in range(len(self._results.samples(name)), parent.params.n):
                 child = f"{name}.{index}"
                 while self._in_use(child):  # somebody chose this very id
                     child += "'"

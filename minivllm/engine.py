@@ -154,13 +154,17 @@ class Engine(Books):
         One sample can be ended alone by its own id. False if there is no such live request.
         """
         self._check_open()
-        ending = [r for r in self.scheduler.requests.values() if request_id in (r.id, r.group)]
+        samples = self._results.samples(request_id) if isinstance(request_id, str) else []
+        ending = [r for r in samples if r.status is not Status.FINISHED]
+        if not ending and (one := self._live(request_id)):
+            ending = [one]
         self._end(ending, "abort", None)
         return bool(ending)
 
     def fork(self, request_id: str, *, new_id: str | None = None) -> str:
         """A second request that goes on from where a running one is, sharing its blocks (copy-on-write), and its id.
 
+        Both say the same as long as they are greedy; at a temperature the new one draws its own tokens.
         Raises `ValueError` if the request is not running or is still computing what it knows already.
         """
         self._check_open()
@@ -313,6 +317,12 @@ class Engine(Books):
             raise ValueError(
                 f"max_num_seqs is {config.max_num_seqs}; this engine was built with {seats} seats, at most so many"
             )
+        largest = getattr(self.runner, "max_num_batched_tokens", None) or config.max_num_batched_tokens
+        if config.max_num_batched_tokens > largest:
+            raise ValueError(
+                f"max_num_batched_tokens is {config.max_num_batched_tokens}; this engine set memory aside for steps of "
+                f"{largest} tokens, at most so many"
+            )
         if "block_size" in changes and "num_blocks" not in changes:
             tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]
             config = config.replace(num_blocks=max(1, tokens // config.block_size))
@@ -389,22 +399,31 @@ class Engine(Books):
         try:
             while self._flying or (self.has_unfinished and not self.bus.active):
                 self._check_open()
-                plan = None
-                plan = self.scheduler.plan()
-                ticket = self.runner.launch(plan)
+                plan, ticket = None, None
+                if not self.bus.active:
+                    plan = self.scheduler.plan()
+                    ticket = self.runner.launch(plan)
                 landed = self._flying
                 result = self.runner.wait(landed[1]) if landed else None
                 launched, plan = plan, None
-                self._flying = (launched, ticket) if launched.rows else None
+                self._flying = (launched, ticket) if launched and launched.rows else None
                 if landed and result:
                     reports = [self._collect(landed[0], result, read_all=False)]
                     if self._flying and reports[0].outputs and not ahead:
                         (last, ticket), self._flying = self._flying, None
                         reports.append(self._collect(last, self.runner.wait(ticket), read_all=False))
                     yield from reports
-        except BaseException as error:
-            lost, self._flying = plan is not None or self._flying is not None, None
-            if lost or not isinstance(error, GeneratorExit):
-                self._recover(plan)
+        except GeneratorExit:  # the reader left: the step in flight is booked, and nothing is lost
+            flown, self._flying = self._flying, None
+            if flown and not self.closed:
+                try:
+                    self._collect(flown[0], self.runner.wait(flown[1]), read_all=False)
+                except BaseException:
+                    self._recover(None)
+                    raise
+            raise
+        except BaseException:
+            self._flying = None
+            self._recover(plan)
             raise
         yield from self._steps(None)

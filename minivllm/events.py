@@ -305,15 +305,22 @@ class Bus:
         """Add a listener; returns the function that removes it."""
         self._listeners.append(listener)
         self.active = True
-
-        def unsubscribe() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-            self.active = bool(self._listeners)
-
-        return unsubscribe
+        return lambda: self._remove(listener)
 
     def emit(self, event: Event) -> None:
-        """Deliver `event`. Callers test `bus.active` first, so that nothing is built for nobody."""
+        """Deliver `event`. Callers test `bus.active` first, so that nothing is built for nobody.
+
+        The error of a listener that raises goes to the caller. It gets no further events, or it would fail again while
+        the engine puts its books in order.
+        """
         for listener in tuple(self._listeners):
-            listener(event)
+            try:
+                listener(event)
+            except Exception:
+                self._remove(listener)
+                raise
+
+    def _remove(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        self.active = bool(self._listeners)

@@ -1,7 +1,19 @@
 """What the user gets back. Names and shape follow vLLM."""
 
 from dataclasses import dataclass, field
-from typing import Any
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """A token's log-probability, before penalties and temperature. `rank` 1 is the likeliest."""
+
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
+Logprobs = dict[int, Logprob]
+"""By token id, for one position: the token that stands there first, then the likeliest ones."""
 
 
 @dataclass(frozen=True)
@@ -16,12 +28,13 @@ class CompletionOutput:
     finish_reason: str | None
     stop_reason: int | str | None = None
     cumulative_logprob: float | None = None
-    logprobs: list[Any] | None = None
+    logprobs: list[Logprobs] | None = None
 
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """One request's result. `num_cached_tokens` of the prompt were found in the prefix cache."""
+    """One request's result. `num_cached_tokens` of the prompt were found in the prefix cache. The first token of a prompt
+    has no log-probability: None stands there."""
 
     request_id: str
     prompt: str | None
@@ -29,7 +42,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     num_cached_tokens: int
-    prompt_logprobs: list[Any] | None = None
+    prompt_logprobs: list[Logprobs | None] | None = None
     num_preemptions: int = 0
 
 

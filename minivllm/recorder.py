@@ -53,13 +53,13 @@ class Recorder:
     def save(self, path: str | Path) -> None:
         """Write one event per line as JSON."""
         lines = (json.dumps(e.to_dict(), separators=(",", ":")) for events in self.ticks for e in events)
-        Path(path).write_text("".join(line + "\n" for line in lines))
+        Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Recorder":
         """Read a file of `save`. Raises `ValueError` naming the line that is wrong."""
         recorder = cls()
-        for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
             try:
                 recorder(ev.from_dict(json.loads(line)))
             except (ValueError, TypeError) as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from minivllm.core.plan import Plan
 from minivllm.detokenizer import Detokenizer, Tokenizer
-from minivllm.output import CompletionOutput, RequestOutput
+from minivllm.output import CompletionOutput, Logprob, Logprobs, RequestOutput
 from minivllm.request import Request, Status
 from minivllm.runtime.ticket import StepResult, TokenLogprob
 
@@ -109,9 +109,9 @@ class Results:
         """Whether the id belongs to a request, or to a sample of one, whose output is still to come."""
         return request_id in self._prompts
 
-    def samples(self, request_id: str) -> int:
-        """How many samples of this request have been started, while some of them are still to end; else 0."""
-        return len(self._groups.get(request_id, ()))
+    def samples(self, request_id: str) -> list[Request]:
+        """The samples of this request that have been started, while some of them are still to end; else none."""
+        return self._groups.get(request_id, [])
 
     def ended(self) -> list[Request]:
         """Members of open groups that have ended: their groups wait for others, or an interrupt kept them open."""
@@ -145,7 +145,7 @@ class Results:
                 return self._done[request_id]
             raise KeyError(f"no request {request_id!r}: it was never added, or ended more than {MAX_KEPT} requests ago")
         first = members[0]
-        prompt_logprobs = self._prompt_logprobs.get(first.id)
+        prompt_logprobs = self._prompt_logprobs.get(first.id, {})
         return RequestOutput(
             request_id=request_id,
             prompt=self._prompts[first.id],
@@ -155,23 +155,35 @@ class Results:
             num_cached_tokens=first.num_cached or 0,
             prompt_logprobs=None
             if first.params.prompt_logprobs is None
-            else [(prompt_logprobs or {}).get(position) for position in range(first.prompt_len)],
+            else [
+                self._by_id(prompt_logprobs[position]) if position in prompt_logprobs else None
+                for position in range(first.prompt_len)
+            ],
             num_preemptions=sum(member.num_preemptions for member in members),
         )
 
     def _completion(self, index: int, request: Request) -> CompletionOutput:
         self.read(request)
         reader = self._readers.get(request.id)
-        logprobs = None
+        entries, known = None, self._logprobs.get(request.id, {})
         if request.params.logprobs is not None:
-            known = self._logprobs.get(request.id, {})
-            logprobs = [known[at] for at in range(len(request.output_tokens)) if at in known]  # a simulation has none
+            entries = [known[at] for at in range(len(request.output_tokens)) if at in known]  # a simulation has none
         return CompletionOutput(
             index=index,
             text=reader.text if reader else "",
             token_ids=request.output_tokens,
             finish_reason=request.finish_reason,
             stop_reason=request.stop_reason,
-            cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
-            logprobs=logprobs,
+            cumulative_logprob=None if entries is None else sum(entry.logprob for entry in entries),
+            logprobs=None if entries is None else [self._by_id(entry) for entry in entries],
         )
+
+    def _by_id(self, entry: TokenLogprob) -> Logprobs:
+        """One position's log-probabilities as vLLM hands them out."""
+        ranked = {token: (value, place) for place, (token, value) in enumerate(entry.top, 1)}
+        found = {entry.token: (entry.logprob, entry.rank)} | ranked
+        return {token: Logprob(value, rank, self._piece(token)) for token, (value, rank) in found.items()}
+
+    def _piece(self, token: int) -> str | None:
+        """One token as text, special ones too; None without a tokenizer."""
+        return None if self.tokenizer is None else self.tokenizer.decode([token], skip_special_tokens=False)

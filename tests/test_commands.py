@@ -121,13 +121,6 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word():
     running.stderr.close()
 
 
-def test_a_terminal_without_utf8_gets_a_question_mark_for_what_it_cannot_show():
-    running = command("experiment", "kv-size", env=os.environ | {"PYTHONIOENCODING": "ascii"})
-    printed, errors = running.communicate()
-    assert (running.returncode, errors) == (0, "")
-    assert "claim: 2 ? 32 layers" in printed
-
-
 def test_the_bench_takes_sizes_that_the_device_can_do(monkeypatch, capsys):
     asked = {}
 
@@ -178,3 +171,18 @@ def test_the_comparison_with_transformers_is_between_equals():
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
             )
     assert found[0, 30:].tolist() == ours[0].outputs[0].token_ids
+
+
+def test_a_terminal_that_lacks_a_character_shows_another_one():
+    code = "from minivllm.__main__ import main\ntry: main(['-h'])\nexcept SystemExit: print('caf\u00e9')"
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=ascii_only, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("caf?\n")
+
+
+def test_files_of_the_package_are_read_as_utf_8_wherever_it_runs():
+    code = "from minivllm.lab.recorded import recorded; from minivllm.viz import bundle; recorded('h200-engine'); "
+    code += "[bundle.module(name) for name in ('controls', 'hash_chains', 'ranks_view')]"
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-X", "utf8=0", "-c", code], env=plain, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -36,4 +36,4 @@ def logprobs(model: Any, text: str, tokens: int, **options: Any) -> list[float]:
         ids = llm.get_tokenizer().encode(text)[:tokens]
         params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
         entries = llm.generate([ids], params, use_tqdm=False)[0].prompt_logprobs
-        return [entry.logprob for entry in entries[1:]]  # type: ignore[index,union-attr]
+        return [entry[token].logprob for token, entry in zip(ids[1:], entries[1:], strict=True)]  # type: ignore[index]

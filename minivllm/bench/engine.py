@@ -51,15 +51,17 @@ def throughput(llm: LLM, ceilings: roofline.Ceilings, *, requests: int, longest:
 def latency(
     llm: LLM, ceilings: roofline.Ceilings, *, batches: tuple[int, ...], context: int, steps: int
 ) -> Iterator[Row]:
-    """Milliseconds of a decode step at several batch sizes: median of `steps`, the middle one of which has `context`."""
+    """Milliseconds of a decode step at several batch sizes: median of `steps`, the middle one of which has `context`.
+
+    Raises `ValueError` for a context that so many steps cannot lie around.
+    """
+    _check_context(context, steps // 2 + 6)
     spec, (size, pool_size) = _spec(llm), _itemsizes(llm)
     for batch in batches:
         llm.engine.reset_prefix_cache()
         params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=steps + 16)
         for index in range(batch):
-            llm.engine.add(
-                [index % 1000 + 1] + [7] * (context - steps // 2 - 6), params
-            )  # the median step has `context`
+            llm.engine.add([index % 1000 + 1] + [7] * (context - steps // 2 - 6), params)
         while any(r.num_computed < r.prompt_len for r in llm.engine.scheduler.requests.values()):
             llm.engine.step()
         for _ in range(4):
@@ -113,6 +115,7 @@ def profile(llm: LLM, batch: int, context: int, steps: int = 10) -> Iterator[Row
     """
     if not llm.engine.runner.asynchronous:
         raise ValueError("profile shows the kernels of a GPU, and this engine runs on the CPU; try latency")
+    _check_context(context, steps + 5)
     params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=2 * steps + 32)
     for index in range(batch):  # timed just below `context`, then profiled just above
         llm.engine.add([index % 1000 + 1] + [7] * (context - steps - 5), params)
@@ -151,6 +154,11 @@ def _overlapped_step(llm: LLM, steps: int) -> float:
     assert flying is not None
     engine.scheduler.collect(flying[0], engine.runner.wait(flying[1]).tokens)
     return 1e3 * statistics.median(b - a for a, b in pairwise(times))
+
+
+def _check_context(context: int, least: int) -> None:
+    if context < least:
+        raise ValueError(f"context is {context}; the steps that are measured need at least {least}")
 
 
 def _warm_up(llm: LLM) -> None:

@@ -271,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     if args.json:
-        args.json.write_text(json.dumps({"where": where(), "rows": rows}, indent=1))
+        args.json.write_text(json.dumps({"where": where(), "rows": rows}, indent=1), encoding="utf-8")
     print(f"{wrong(rows) or 'no'} checks failed")
     return int(wrong(rows) > 0)
 

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         from minivllm.bench.where import where
 
-        options.json.write_text(json.dumps({"where": where(), "rows": rows}, indent=1))
+        options.json.write_text(json.dumps({"where": where(), "rows": rows}, indent=1), encoding="utf-8")
     return int(failed > 0)
 
 
@@ -132,7 +132,7 @@ def _accuracy(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.text is None:
         raise ValueError("accuracy needs --text FILE: a file of real text")
     rows = []
-    for row in accuracy(options.model, Path(options.text).read_text(), resolve_device(options.device)):
+    for row in accuracy(options.model, Path(options.text).read_text(encoding="utf-8"), resolve_device(options.device)):
         print(_line(row), flush=True)
         rows.append(row)
     return rows

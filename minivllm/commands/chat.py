@@ -74,14 +74,15 @@ def _answer(llm, talk: list[dict[str, str]], params: SamplingParams) -> str | No
     pieces: list[str] = []
     first = began
     try:
-        name = llm.engine.add(llm.chat_tokens(talk), params)
+        try:
+            name = llm.engine.add(llm.chat_tokens(talk), params)
+        except ValueError as error:
+            print(f"refused: {error}", file=sys.stderr)
+            return None
         for piece in llm.engine.stream(name):
             first = first if pieces else time.perf_counter()
             pieces.append(piece)
             print(piece, end="", flush=True)
-    except ValueError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return None
     except KeyboardInterrupt:
         print("\nstopped; this question and its answer are forgotten", file=sys.stderr)
         return None

@@ -20,7 +20,7 @@ def _packer(count: int) -> Callable[..., bytes]:
     return Struct(f"<{count}q").pack  # 64-bit little-endian, whatever the machine
 
 
-@lru_cache(maxsize=1 << 15)  # prompts that begin alike: looking a digest up costs a third of computing it
+@lru_cache(maxsize=1 << 14)  # prompts that begin alike: looking a digest up costs a third of computing it
 def _digest(parent: bytes, tokens: tuple[int, ...], extra: ExtraKeys) -> bytes:
     past = parent
     if not parent:
@@ -29,13 +29,18 @@ def _digest(parent: bytes, tokens: tuple[int, ...], extra: ExtraKeys) -> bytes:
     return blake2b(past + _packer(len(tokens))(*tokens), digest_size=16).digest()
 
 
+def _hasher(block_size: int) -> Hasher:
+    """Large blocks are not remembered: they are fewer, and would take the memory of all their tokens."""
+    return _digest if block_size <= 32 else _digest.__wrapped__
+
+
 def block_hash(parent: bytes, tokens: Sequence[int], extra: ExtraKeys = ()) -> bytes:
     """128-bit digest of (parent digest, token ids, tagged extra keys); equal in every process and for every int type.
 
     `parent` is ROOT for the first block. `extra` holds what else the K/V depends on or must be kept apart by, each
     tagged: ("adapter", name), ("salt", secret). It enters the first block and reaches the others through the chain.
     """
-    return _digest(parent, tuple(tokens), extra)
+    return _hasher(len(tokens))(parent, tuple(tokens), extra)
 
 
 def extend(
@@ -47,7 +52,7 @@ def extend(
     """
     parent = hashes[-1] if hashes else ROOT
     if hasher is block_hash:
-        hasher = _digest  # the same without a call in between: `fresh` is a tuple already
+        hasher = _hasher(block_size)  # the same without a call in between: `fresh` is a tuple already
     fresh = tuple(tokens[len(hashes) * block_size : count * block_size])
     for start in range(0, len(fresh), block_size):
         parent = hasher(parent, fresh[start : start + block_size], extra)

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 class Join(NamedTuple):
     """A request (re)enters the running set: the runner gets a copy of all it has to know about it.
 
-    `tokens`: known token ids, prompt and generated; `table`: physical blocks; `position_seed` keys the sampling noise.
+    `tokens`: known token ids, prompt and generated; `table`: physical blocks; `seed` keys the sampling noise, with the position.
     """
 
     request_id: str

@@ -17,6 +17,12 @@ from minivllm.kernels.launch import programmatic_launch
 
 
 @triton.jit
+def silu(x):
+    """x * sigmoid(x)."""
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
 def silu_mul_kernel(gate_up, out, inner, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """One program: BLOCK columns of one token."""
     token = tl.program_id(0).to(tl.int64)
@@ -26,7 +32,7 @@ def silu_mul_kernel(gate_up, out, inner, BLOCK: tl.constexpr, PDL: tl.constexpr)
         gdc_wait()
     gate = tl.load(gate_up + token * 2 * inner + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + token * 2 * inner + inner + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + token * inner + column, gate / (1.0 + tl.exp(-gate)) * up, mask=inside)
+    tl.store(out + token * inner + column, silu(gate) * up, mask=inside)
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

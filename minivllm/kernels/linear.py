@@ -20,17 +20,11 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from minivllm.kernels.activation import silu_mul
+from minivllm.kernels.activation import silu, silu_mul
 from minivllm.kernels.launch import compute_dtype, next_power_of_2, programmatic_launch
 
 FEW_ROWS = 64
 WIDE = 16384  # outputs beyond which cuBLAS is as good already from 17 rows on
-
-
-@triton.jit
-def silu(x):
-    """x * sigmoid(x)."""
-    return x / (1.0 + tl.exp(-x))
 
 
 @triton.jit
@@ -45,8 +39,8 @@ def put(y, up, bias, out, m, n, rows, N, GATED: tl.constexpr, BIAS: tl.constexpr
 
 @triton.jit
 def one_row_kernel(
-    x, weight, bias, out, rows, N, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GATED: tl.constexpr, BIAS: tl.constexpr, DOT: tl.constexpr, PDL: tl.constexpr,
+    x, weight, bias, out, N, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GATED: tl.constexpr,
+    BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK_N outputs over the whole of K. `weight: [N, K]`; GATED: [2 * N, K], gate first, then up."""
     n, k = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)[None, :]
@@ -122,12 +116,12 @@ def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, gated: bool) -> Tenso
     out = torch.empty(rows, width, dtype=x.dtype, device=x.device)
     operands = (x.contiguous(), weight, out if bias is None else bias, out)
     pdl = programmatic_launch()
-    options = {"GATED": gated, "BIAS": bias is not None, "DOT": compute_dtype(x.dtype), "PDL": pdl, "launch_pdl": pdl}
+    options = {"GATED": gated, "BIAS": bias is not None, "PDL": pdl, "launch_pdl": pdl}
     if rows == 1:
         block_k = next_power_of_2(inner)
         block_n = max(1, (2048 if gated else 4096) // block_k)
         one_row_kernel[(triton.cdiv(width, block_n),)](
-            *operands, rows, width, K=inner, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=4, **options
+            *operands, width, K=inner, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=4, **options
         )
     else:
         blocks = triton.cdiv(width, 32)
@@ -137,7 +131,7 @@ def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, gated: bool) -> Tenso
         partial = torch.empty(scratch, dtype=torch.float32, device=x.device)
         few_rows_kernel[(blocks, parts)](
             *operands, partial, counters(x.device), rows, width, K=inner, BLOCK_M=block_m, BLOCK_N=32, BLOCK_K=128,
-            PARTS=parts, num_warps=4, num_stages=5 if x.element_size() == 2 else 3, **options,
+            PARTS=parts, DOT=compute_dtype(x.dtype), num_warps=4, num_stages=5 if x.element_size() == 2 else 3, **options,
         )  # fmt: skip
     return out
 

@@ -24,7 +24,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2, programmatic_launch
 from minivllm.kernels.pieces import merge_pieces, store_piece
-from minivllm.kernels.store import as_stored, norm_and_rotate
+from minivllm.kernels.store import as_stored, load_heads, norm_and_rotate
 
 TILE = 32  # tokens per iteration; small tiles leave room for many programs on a multiprocessor
 LEAST = 192  # tokens of a piece worth the merging, if the GPU is not idle otherwise
@@ -162,7 +162,7 @@ def decode_kernel(
     q = norm_and_rotate(heads + (head * group + g) * D, q_norm, inside, angles, d, eps, D, NORM, ROPE)
     q = repeat(q.to(qkv.dtype.element_ty).to(DOT), TIMES)  # [16 or more, BLOCK_D]
     m = tl.full([GROUP * TIMES], float("-inf"), tl.float32)  # largest score
-    l = tl.zeros([GROUP * TIMES], tl.float32)  # sum of exp2(score - m)
+    l = tl.zeros([GROUP * TIMES], tl.float32)  # sum of exp2(scale * (score - m))
     acc = tl.zeros([GROUP * TIMES, BLOCK_D], tl.float32)
     if end == position if SPLIT else True:  # the piece that ends where the new token begins takes it along
         new = heads + (HQ + head + tl.zeros([1, 1], tl.int32)) * D  # its key
@@ -172,21 +172,21 @@ def decode_kernel(
         written = d < tl.where(slot >= 0, D, 0)
         tl.store(k_pool + (slot * HKV + head) * D + d, k, mask=written)
         tl.store(v_pool + (slot * HKV + head) * D + d, v, mask=written)
-        m = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale
+        m = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1)
         l += 1.0
         acc += v.to(tl.float32)
 
     for start in range(begin, end, TILE):
-        offset = ((page.to(tl.int64) * PAGE + at % PAGE) * HKV + head) * D  # [TILE]
-        keys = tl.load(k_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
-        values = tl.load(v_pool + offset[:, None] + d, mask=d < D, other=0.0).to(DOT)
+        offset = (page * PAGE + at % PAGE).to(tl.int64)[:, None] * (HKV * D)  # added last: one multiply-add per address
+        keys = load_heads(k_pool + head * D + d + offset, d, D).to(DOT)  # [TILE, BLOCK_D]
+        values = load_heads(v_pool + head * D + d + offset, d, D).to(DOT)
         at = tl.minimum(start + TILE + lane, last)
         page = tl.load(table + at // PAGE)
-        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3") * scale  # [16 or more, TILE]
+        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3")  # [16 or more, TILE]
         scores = tl.where((start + lane < end)[None, :], scores, float("-inf"))
         highest = tl.maximum(m, tl.max(scores, axis=1))
-        weights = tl.exp2(scores - highest[:, None])
-        shrink = tl.exp2(m - highest)
+        weights = tl.exp2(scores * scale - (highest * scale)[:, None])  # one multiply-add
+        shrink = tl.exp2((m - highest) * scale)
         l = l * shrink + tl.sum(weights, axis=1)
         acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="tf32x3")
         m = highest
@@ -198,12 +198,12 @@ def decode_kernel(
     real = (i % TIMES == 0) & (i // TIMES < group) & (d < D)
     if SPLIT and pieces > 1:
         scratch = (first + piece).to(tl.int64) * HQ + q_head
-        store_piece(acc, m, l, partial + scratch * D + d, log_sums + scratch, real)
+        store_piece(acc, m * scale, l, partial + scratch * D + d, log_sums + scratch, real)
         tl.debug_barrier()  # every thread's part is written before this program is counted
         if tl.atomic_add(counters + row * HKV + head, 1, sem="acq_rel") == pieces - 1:  # the last one merges
             whole = (first * HQ + head * group).to(tl.int64)
             e = tl.arange(0, GROUP * BLOCK_D)
-            merged = merge_pieces(partial + whole * D, log_sums + whole, pieces, HQ, e, e < group * D, D, 4)
+            merged = merge_pieces(partial + whole * D, log_sums + whole, pieces, HQ, e, e < group * D, D)
             tl.store(out + token * (HQ * D) + head * (group * D) + e, merged, mask=e < group * D)
             tl.store(counters + row * HKV + head, 0)  # for the next launch
     else:

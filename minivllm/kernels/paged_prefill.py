@@ -23,6 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from minivllm.kernels.batch import StepBatch
 from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
 from minivllm.kernels.pieces import merge_pieces, store_piece
+from minivllm.kernels.store import load_heads
 
 HIGH = 128  # rows of a high tile: with twice the warps, and half the keys at a time
 
@@ -51,32 +52,36 @@ def sweep(
     `source` is a pointer.
     """
     lane = tl.arange(0, TILE)
+    EVEN: tl.constexpr = TILE % PAGE == 0  # then every tile begins with a page, and a lane keeps its place in the page
     value_source = source + value_row.to(tl.int64) * (HEADS * D) if FROM == "slots" else source
-    ahead = tl.minimum(begin + lane, context - 1) if FROM == "slots" else begin
+    ahead = tl.minimum(begin + lane if FROM == "slots" else begin, context - 1)
     page = tl.load(table + ahead // PAGE) if FROM != "step" else first
     for start in tl.range(begin, end, TILE, num_stages=1 if MASKED else STAGES):  # no buffers for few steps
         if FROM == "slots":
-            offset = ((page.to(tl.int64) * PAGE + ahead % PAGE) * HEADS * D)[:, None] + d  # [TILE, BLOCK_D]
-            keys = tl.load(source + k_head * D + offset, mask=d < D, other=0.0).to(DOT)
-            values = tl.load(value_source + v_head * D + offset, mask=d < D, other=0.0).to(DOT)
-            ahead = tl.minimum(start + TILE + lane, context - 1)
+            inside = ((lane if EVEN else start + lane) % PAGE)[:, None] * (HEADS * D) + d  # [TILE, BLOCK_D]
+            offset = page.to(tl.int64)[:, None] * (PAGE * HEADS * D)  # added last: one multiply-add per address
+            keys = load_heads(source + k_head * D + inside + offset, d, D).to(DOT)
+            values = load_heads(value_source + v_head * D + inside + offset, d, D).to(DOT)
+            if EVEN and not MASKED:  # whole tiles of whole pages: no lane has to be watched
+                page = tl.load(table + lane // PAGE + tl.minimum(start + TILE, end - TILE) // PAGE)
+            else:
+                page = tl.load(table + tl.minimum(start + TILE + lane, context - 1) // PAGE)
         else:
             row = first + start if FROM == "step" else page * PAGE + start % PAGE
             keys = source.load([row, k_head, 0]).reshape(TILE, d.shape[1]).to(DOT)
             values = source.load([row + value_row, v_head, 0]).reshape(TILE, d.shape[1]).to(DOT)
-            if MASKED:  # what lies behind the context may be NaN, and 0 * NaN is NaN
-                values = tl.where((start + lane < context)[:, None], values, 0.0)
-            ahead = tl.minimum(start + TILE, context - 1)
-        if FROM != "step":
-            page = tl.load(table + ahead // PAGE)
-        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3") * scale  # [BLOCK_M, TILE]
+            if FROM == "pages":
+                page = tl.load(table + tl.minimum(start + TILE, context - 1) // PAGE)
+        if MASKED:  # what lies behind the context may be NaN, and 0 * NaN is NaN
+            values = tl.where((start + lane < context)[:, None], values, 0.0)
+        scores = tl.dot(q, tl.trans(keys), input_precision="tf32x3")  # [BLOCK_M, TILE]
         if MASKED:
             visible = (start + lane[None, :] <= position[:, None]) & (start + lane < end)[None, :]
             scores = tl.where(visible, scores, float("-inf"))
         highest = tl.maximum(m, tl.max(scores, axis=1))
         safe = tl.where(highest == float("-inf"), 0.0, highest) if MASKED else highest  # a row that saw nothing yet
-        weights = tl.exp2(scores - safe[:, None])
-        shrink = tl.exp2(m - safe)
+        weights = tl.exp2(scores * scale - (safe * scale)[:, None])  # one multiply-add
+        shrink = tl.exp2((m - safe) * scale)
         l = l * shrink + tl.sum(weights, axis=1)
         acc = tl.dot(weights.to(DOT), values, acc * shrink[:, None], input_precision="tf32x3")
         m = highest
@@ -146,7 +151,7 @@ def prefill_kernel(
         tl.store(out + where, acc / l[:, None], mask=keep)
     else:  # scratch: [pieces, T, Hq, D]
         scratch = piece.to(tl.int64) * stride + ((first + token) * HQ + head * group + i % group)[:, None]
-        store_piece(acc, m, l, partial + scratch * D + d, log_sums + scratch, keep)
+        store_piece(acc, m * scale, l, partial + scratch * D + d, log_sums + scratch, keep)
 
 
 @triton.jit
@@ -164,7 +169,7 @@ def merge_kernel(
         return
     e = tl.program_id(1) * BLOCK_E + tl.arange(0, BLOCK_E)
     at = token.to(tl.int64) * HQ
-    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D, 4)
+    merged = merge_pieces(partial + at * D, log_sums + at, pieces, stride, e, e < HQ * D, D)
     tl.store(out + at * D + e, merged, mask=e < HQ * D)
 
 
@@ -197,12 +202,13 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_layer: Tensor) 
 def paged_prefill(turned: Tensor, kv_layer: Tensor, batch: StepBatch, plan: PrefillPlan, out: Tensor) -> None:
     """Causal attention for the rows of `batch` that feed several tokens; writes their part of `out: [T, Hq * D]`.
 
-    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. D
-    must be a multiple of 8 (ValueError), for the sake of the tensor descriptors.
+    `turned: [T, Hq + 2 * Hkv, D]`: the step's q, k and v after `store`, which also put k and v into `kv_layer`. A head
+    must be a multiple of 16 bytes (ValueError), for the sake of the tensor descriptors.
     """
     blocks, block_size, kv_heads, head_dim = kv_layer.shape[1:]
-    if head_dim % 8:
-        raise ValueError(f"head_dim {head_dim}: prefill attention needs a multiple of 8")
+    for pool in (turned, kv_layer):
+        if head_dim * pool.element_size() % 16:
+            raise ValueError(f"head_dim {head_dim} in {pool.dtype}: prefill attention needs heads of whole 16 bytes")
     tokens, heads = turned.shape[:2]
     q_heads = heads - 2 * kv_heads
     rows, stride = len(batch.context_lens), tokens * q_heads

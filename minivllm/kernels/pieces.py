@@ -25,25 +25,35 @@ def store_piece(acc, m, l, partial, log_sums, real):
 
 
 @triton.jit
-def merge_pieces(partial, log_sums, pieces, stride, element, inside, D: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Weighted mean of the pieces' outputs -> [E] float32, AT_ONCE pieces loaded together.
+def merge_pieces(partial, log_sums, pieces, stride, element, inside, D: tl.constexpr):
+    """Weighted mean of the pieces' outputs -> [E] float32, four pieces at a time, so that their loads overlap.
 
-    `element: [E]` counts row * D + dimension; pieces lie `stride` rows apart. The cache of a multiprocessor does not
-    see what the others wrote, so it is passed over (".cg").
+    `element: [E]` counts row * D + dimension; pieces lie `stride` rows apart.
     """
     top = tl.full(element.shape, float("-inf"), tl.float32)
     total = tl.zeros(element.shape, tl.float32)
     weight = tl.zeros(element.shape, tl.float32)
-    for start in range(0, pieces, AT_ONCE):
-        piece = start + tl.arange(0, AT_ONCE)[:, None]  # [AT_ONCE, 1]
-        real = (piece < pieces) & inside[None, :]
-        from_row = piece * stride
-        log_sum = tl.load(log_sums + from_row + element // D, mask=real, other=float("-inf"), cache_modifier=".cg")
-        output = tl.load(partial + from_row * D + element, mask=real, other=0.0, cache_modifier=".cg")
-        highest = tl.maximum(top, tl.max(log_sum, axis=0))
-        share = tl.exp2(log_sum - highest[None, :])
+    for start in range(0, pieces, 4):
+        a, first = load_piece(partial, log_sums, start, pieces, stride, element, inside, D)
+        b, second = load_piece(partial, log_sums, start + 1, pieces, stride, element, inside, D)
+        c, third = load_piece(partial, log_sums, start + 2, pieces, stride, element, inside, D)
+        d, fourth = load_piece(partial, log_sums, start + 3, pieces, stride, element, inside, D)
+        highest = tl.maximum(tl.maximum(top, tl.maximum(a, b)), tl.maximum(c, d))
         shrink = tl.exp2(top - highest)
-        total = total * shrink + tl.sum(output * share, axis=0)
-        weight = weight * shrink + tl.sum(share, axis=0)
+        a, b, c, d = tl.exp2(a - highest), tl.exp2(b - highest), tl.exp2(c - highest), tl.exp2(d - highest)
+        total = total * shrink + first * a + second * b + third * c + fourth * d
+        weight = weight * shrink + a + b + c + d
         top = highest
     return total / weight
+
+
+@triton.jit
+def load_piece(partial, log_sums, piece, pieces, stride, element, inside, D: tl.constexpr):
+    """Log2-sum and output of one piece, [E] each; behind the last piece one that weighs nothing.
+
+    The cache of a multiprocessor does not see what the others wrote, so it is passed over (".cg").
+    """
+    real = inside & (tl.full(element.shape, piece, tl.int32) < pieces)
+    row = piece * stride
+    log_sum = tl.load(log_sums + row + element // D, mask=real, other=float("-inf"), cache_modifier=".cg")
+    return log_sum, tl.load(partial + row * D + element, mask=real, other=0.0, cache_modifier=".cg")

@@ -106,7 +106,7 @@ def threshold_kernel(
     logits += row.to(tl.int64) * stride
     lane = tl.arange(0, BLOCK)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
-    for start in range(0, vocab, BLOCK):
+    for start in tl.range(0, vocab, BLOCK, loop_unroll_factor=4):  # four loads on their way at a time
         x = tl.load(logits + start + lane, mask=start + lane < vocab, other=float("-inf"))
         highest = tl.maximum(highest, x.to(tl.float32))
     top = tl.max(highest, axis=0)
@@ -126,7 +126,7 @@ def kept(logits, scale, top, threshold, vocab, BLOCK: tl.constexpr, COUNT: tl.co
     """How many tokens (COUNT), or how much of exp((x - top) * scale), reach the threshold."""
     lane = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, vocab, BLOCK):
+    for start in tl.range(0, vocab, BLOCK, loop_unroll_factor=4):
         x = tl.load(logits + start + lane, mask=start + lane < vocab, other=float("-inf")).to(tl.float32)
         total += tl.where(x >= threshold, 1.0 if COUNT else tl.exp((x - top) * scale), 0.0)
     return tl.sum(total, axis=0)

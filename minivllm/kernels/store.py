@@ -39,6 +39,19 @@ def norm_and_rotate(heads, weight, inside, cos_sin, d, eps, D: tl.constexpr, NOR
 
 
 @triton.jit
+def load_heads(numbers, d, D: tl.constexpr):
+    """Heads of D numbers in a tile of `numbers: [N, BLOCK_D]` pointers, `d: [1, BLOCK_D]`; zeros behind them.
+
+    A mask costs instructions in the innermost loop, also where it hides nothing: then there is none.
+    """
+    if d.shape[1] == D:
+        x = tl.load(numbers)
+    else:
+        x = tl.load(numbers, mask=d < D, other=0.0)
+    return x
+
+
+@triton.jit
 def as_stored(x, pool):
     """`x` in the dtype of `pool`; 8-bit floats saturate at their largest number instead of overflowing."""
     if pool.dtype.element_ty == tl.float8e4nv:

@@ -24,7 +24,7 @@ def recorded(name: str) -> Recorded:
     if not path.exists():
         there = ", ".join(sorted(file.stem for file in FOLDER.glob("*.json"))) or "none"
         raise ValueError(f"no recorded run {name!r}; there are {there}")
-    told = json.loads(path.read_text())
+    told = json.loads(path.read_text(encoding="utf-8"))
     where = told["where"]
     versions = f"torch {where['torch']}, triton {where['triton']}"
     return Recorded(told["rows"], f"{where['card']}, {versions}, {where['date']}: {where['command']}")

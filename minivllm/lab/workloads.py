@@ -146,13 +146,15 @@ def turns(calls: Iterable[Call]) -> tuple[list[Call], dict[str, list[Call]]]:
 
 def save(calls: Iterable[Call], path: str | Path) -> None:
     """One call per line."""
-    Path(path).write_text("".join(json.dumps(asdict(call), separators=(",", ":")) + "\n" for call in calls))
+    Path(path).write_text(
+        "".join(json.dumps(asdict(call), separators=(",", ":")) + "\n" for call in calls), encoding="utf-8"
+    )
 
 
 def load(path: str | Path) -> list[Call]:
     """Read a file of `save`, or one of your own. Raises `ValueError` naming the line that is wrong."""
     calls = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:
             fields = json.loads(line)
             calls.append(Call(**{**fields, "prompt": tuple((name, size) for name, size in fields["prompt"])}))

@@ -25,9 +25,17 @@ class Decoder:
     def forward(self, tokens: Tensor, batch: StepBatch, kv: Tensor) -> Tensor:
         """Feed `tokens: [T]` int64, fill their slots of `kv`, and return logits `[S, vocab]` in the weights' dtype.
 
-        `kv: [layers, 2, num_blocks, block_size, kv_heads, head_dim]` in the weights' dtype is updated in
+        `kv: [layers, 2, num_blocks, block_size, kv_heads, head_dim]`, in the weights' dtype or an 8-bit one, is updated in
         place. Only the S tokens named by `batch.logit_rows` get logits (None: all T). Nothing here waits for the device.
         """
+        return self.head(self.hidden(tokens, batch, kv))
+
+    def head(self, x: Tensor) -> Tensor:
+        """Logits `[S, vocab]` of `x: [S, hidden]`, which is what `hidden` returns."""
+        return self.ops.linear(x, self.weights.lm_head)
+
+    def hidden(self, tokens: Tensor, batch: StepBatch, kv: Tensor) -> Tensor:
+        """As `forward`, but without the output layer: `[S, hidden]`, normed."""
         ops, eps, weights = self.ops, self.spec.rms_norm_eps, self.weights
         residual = weights.embed[tokens]  # [T, hidden]
         x = ops.rms_norm(residual, weights.layers[0].input_norm, eps)
@@ -43,4 +51,4 @@ class Decoder:
         if batch.logit_rows is not None:  # the only rows still of interest: [S, hidden]
             x, residual = x[batch.logit_rows], residual[batch.logit_rows]
         x, _ = ops.add_rms_norm(x, residual, weights.final_norm, eps)
-        return ops.linear(x, weights.lm_head)
+        return x

@@ -26,7 +26,7 @@ def gpu_budget(total: int, free: int, own: int, utilization: float) -> int:
     return budget
 
 
-def pool_dtype(config: EngineConfig, model_dtype: torch.dtype, device: torch.device) -> torch.dtype:
+def pool_dtype(config: EngineConfig, spec: ModelSpec, model_dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The dtype K and V are stored in. `fp8` (e4m3, no scales) halves their bytes; computing stays in the model's dtype.
 
     Raises `ValueError` where the kernels cannot read it.
@@ -35,6 +35,10 @@ def pool_dtype(config: EngineConfig, model_dtype: torch.dtype, device: torch.dev
         return model_dtype
     if device.type != "cuda" or config.kernels not in ("auto", "triton"):
         raise ValueError("kv_cache_dtype='fp8' needs an NVIDIA GPU and the Triton kernels; use 'auto' here")
+    if spec.head_dim % 16:
+        raise ValueError(
+            f"kv_cache_dtype='fp8' needs a head_dim that is a multiple of 16; this model has {spec.head_dim}"
+        )
     return torch.float8_e4m3fn
 
 

@@ -32,6 +32,8 @@ class Ticket:
 
 GRAPH_MEMORY = 512 << 20
 """Set aside on a GPU for CUDA graphs and the allocator's rounding."""
+PROMPT_LOGITS = 64
+"""Prompt tokens whose logits are computed at a time, for those who ask for them."""
 
 
 class ModelRunner:
@@ -41,10 +43,13 @@ class ModelRunner:
         self, model: LoadedModel, config: EngineConfig, max_model_len: int, kernels: "Ops | str | None" = None
     ) -> None:
         self.device = model.weights.embed.device
-        self.dtype = kv_store.pool_dtype(config, model.weights.embed.dtype, self.device)
         self.asynchronous = self.device.type == "cuda"
+        if self.asynchronous:
+            torch.cuda.set_device(self.device)  # kernels, events and graphs go to the current one
+        self.dtype = kv_store.pool_dtype(config, model.spec, model.weights.embed.dtype, self.device)
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
+        self.max_num_batched_tokens = config.max_num_batched_tokens if self.asynchronous else None  # memory is measured
         self.decoder = Decoder(model.spec, model.weights, get_ops(self.device, kernels or config.kernels))
         self.checks_tokens = kernels is not None and not isinstance(kernels, str)  # kernels of the user's own
         self.captures = self.asynchronous and not config.enforce_eager
@@ -93,7 +98,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Ticket:
-        """Start a step. On a GPU nothing here waits for the device, except for requests that ask for log-probabilities."""
+        """Start a step. On a GPU nothing here waits for the device, except for requests that ask for log-probabilities,
+        penalties or biases."""
         state = self.state
         state.upload.next_step()
         state.apply(plan)
@@ -116,7 +122,7 @@ class ModelRunner:
         return self._eager(plan)
 
     def wait(self, ticket: Ticket) -> StepResult:
-        """The tokens of a launched step, -1 for rows that sampled none."""
+        """The tokens of a launched step; of no meaning for rows that sample none."""
         if ticket.event is not None:
             ticket.event.synchronize()
         sampled: list[int] = [] if ticket.sampled is None else ticket.sampled.tolist()
@@ -147,9 +153,9 @@ class ModelRunner:
         tokens, batch = state.batch(plan.rows)
         wants_prompt = any(state.params[row.request_id].prompt_logprobs is not None for row in plan.rows)
         if wants_prompt:  # logits of every token instead of the last ones
-            logits = self.decoder.forward(tokens, replace(batch, logit_rows=None), self.kv)
-            self._report_prompt(ticket, tokens, logits)
-            logits = logits[batch.logit_rows]
+            hidden = self.decoder.hidden(tokens, replace(batch, logit_rows=None), self.kv)
+            self._report_prompt(ticket, hidden)
+            logits = self.decoder.head(hidden[batch.logit_rows])
         else:
             logits = self.decoder.forward(tokens, batch, self.kv)
         sampling = [row for row in plan.rows if row.sample]
@@ -181,20 +187,25 @@ class ModelRunner:
             if top is not None:
                 ticket.logprobs[row.request_id] = logprob(logits[index, : self.vocab_size], int(sampled[index]), top)
 
-    def _report_prompt(self, ticket: Ticket, tokens: Tensor, logits: Tensor) -> None:
-        """Log-probability of each prompt token given those before it; position 0 has none."""
+    def _report_prompt(self, ticket: Ticket, hidden: Tensor) -> None:
+        """Log-probability of each prompt token given those before it; position 0 has none.
+
+        A few tokens at a time: the logits of a whole step would not fit into the memory that was set aside for it.
+        """
         state, at = self.state, 0
         for row in ticket.rows:
             top = state.params[row.request_id].prompt_logprobs
             if top is not None:
                 known = state.tokens[state.seat[row.request_id]].tolist()
                 last = min(row.start + row.count, state.prompt_len[row.request_id] - 1)
-                ticket.prompt_logprobs[row.request_id] = {
-                    position + 1: logprob(
-                        logits[at + position - row.start, : self.vocab_size], known[position + 1], top
-                    )
-                    for position in range(row.start, last)
-                }
+                found = ticket.prompt_logprobs[row.request_id] = {}
+                for begin in range(row.start, last, PROMPT_LOGITS):
+                    positions = range(begin, min(begin + PROMPT_LOGITS, last))
+                    first = at + begin - row.start
+                    for position, logits in zip(
+                        positions, self.decoder.head(hidden[first : first + len(positions)]), strict=True
+                    ):
+                        found[position + 1] = logprob(logits[: self.vocab_size], known[position + 1], top)
             at += row.count
 
     def _send_back(self, ticket: Ticket, sampled: Tensor) -> None:

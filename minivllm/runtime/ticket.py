@@ -18,8 +18,8 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Results of one step. `tokens[i]` belongs to `plan.rows[i]`, -1 where nothing was sampled. `logprobs` of sampled
-    tokens and `prompt_logprobs` (position -> value) only for requests that asked."""
+    """Results of one step. `tokens[i]` belongs to `plan.rows[i]`, and means nothing where the row samples nothing.
+    `logprobs` of sampled tokens and `prompt_logprobs` (position -> value) only for requests that asked."""
 
     tokens: list[int]
     logprobs: dict[str, TokenLogprob] = field(default_factory=dict)

@@ -23,7 +23,7 @@ def module(name: str) -> str:
     def visit(file: str) -> None:
         if file in parts:
             return
-        source = (HERE / f"{file}.js").read_text()
+        source = (HERE / f"{file}.js").read_text(encoding="utf-8")
         for needed in _IMPORT.findall(source):
             visit(needed)
         body = _IMPORT.sub("", source)
@@ -38,4 +38,4 @@ def module(name: str) -> str:
 @cache
 def css(*names: str) -> str:
     """The palette's variables, then each `name.css`."""
-    return palette.css() + "\n".join((HERE / f"{name}.css").read_text() for name in names)
+    return palette.css() + "\n".join((HERE / f"{name}.css").read_text(encoding="utf-8") for name in names)

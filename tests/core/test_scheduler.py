@@ -193,6 +193,23 @@ def test_forks_share_blocks_until_they_write_and_go_their_own_ways() -> None:
     assert tokens_of(engine.result(child)) == tokens_of(engine.result(parent)) == alone(range(6), 9)
 
 
+def test_forks_at_a_temperature_draw_their_own_tokens_and_the_parent_says_what_it_would_have_said() -> None:
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=12)
+    said = []
+    for forks in (0, 2):
+        engine = simulate(bs=4)
+        parent = engine.add(range(6), params)
+        for _ in range(3):
+            engine.step()
+        names = [parent, *(engine.fork(parent) for _ in range(forks))]
+        finish(engine)
+        said.append([tuple(tokens_of(engine.result(name))) for name in names])
+    (before,), after = said
+    assert after[0] == before
+    assert len(set(after)) == 3
+    assert len({tokens[:3] for tokens in after}) == 1  # what was said before the fork is shared
+
+
 def test_a_sample_that_lags_behind_never_writes_into_what_another_published() -> None:
     engine = simulate(bs=4, budget=6)
     name = engine.add(range(6), SamplingParams(temperature=1, seed=1, max_tokens=4, n=2))

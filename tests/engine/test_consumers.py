@@ -179,12 +179,32 @@ def test_what_is_given_up_for_a_copy_is_counted_and_kept_within_the_limit(limit)
         assert made.audit() == []
 
 
-def test_who_begins_to_listen_between_two_outputs_hears_of_every_tick_from_then_on():
+@pytest.mark.parametrize("ahead", [False, True])
+def test_who_begins_to_listen_between_two_outputs_hears_of_every_tick_from_then_on(ahead):
     made, told = engine(), None
     ask(made, *LENGTHS)
-    for _ in made.outputs():
+    for _ in made.outputs(ahead=ahead):
         if told is None:
             told, before = made.record(), made.tick
-    assert told.last_tick == made.tick - before > 0
+    assert told.last_tick in (made.tick - before, made.tick - before + 1)  # the end of a step that was in flight
+    assert told.last_tick > 10
     assert told.at(told.last_tick) == made.snapshot()
     assert {e.request for tick in told.ticks for e in tick if e.kind == "finish"} == set("ABCD")
+
+
+def test_who_leaves_early_with_a_step_in_flight_loses_neither_cache_nor_tokens():
+    made = engine()
+    short, long = [*range(40)], [*range(100, 110)]
+    for prompt, length in ((short, 2), (long, 30)):
+        made.add(prompt, SamplingParams(temperature=0, max_tokens=length, ignore_eos=True))
+    for _ in made.outputs(ahead=True):
+        break
+    running = made.scheduler.running[0]
+    assert running.num_preemptions == 0 and running.num_pending == 0
+    assert made.audit() == []
+    again = made.add([*short, 7], SamplingParams(temperature=0, max_tokens=1))
+    made.run()
+    assert made.result(again).num_cached_tokens == 40
+    undisturbed = engine(SimRunner)
+    undisturbed.add(long, SamplingParams(temperature=0, max_tokens=30, ignore_eos=True))
+    assert made.result("B").outputs[0].token_ids == undisturbed.run()[0].outputs[0].token_ids

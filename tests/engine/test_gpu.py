@@ -41,8 +41,8 @@ def differences(expected, found, llm: LLM) -> list[tuple[int, int, float]]:
             if x != y:
                 prompt = a.prompt_token_ids + ids[0][:step]
                 report = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=1, logprobs=2), use_tqdm=False)
-                (_, first), (_, second) = report[0].outputs[0].logprobs[0].top
-                out.append((index, step, first - second))
+                best = sorted((entry.logprob for entry in report[0].outputs[0].logprobs[0].values()), reverse=True)
+                out.append((index, step, best[0] - best[1]))
                 break
     return out
 
@@ -57,8 +57,9 @@ def eager():
         for output in outputs[:10]:
             ids = output.outputs[0].token_ids
             (whole,) = llm.generate([output.prompt_token_ids + ids], again, use_tqdm=False)
-            for first, second in zip(output.outputs[0].logprobs, whole.prompt_logprobs[-len(ids) :], strict=True):
-                noise = max(noise, abs(first.logprob - second.logprob))
+            for token, *both in zip(ids, output.outputs[0].logprobs, whole.prompt_logprobs[-len(ids) :], strict=True):
+                first, second = (entry[token].logprob for entry in both)
+                noise = max(noise, abs(first - second))
         assert 0 < noise < 0.5
         yield llm, outputs, 2 * noise  # both of the two best may move
 
@@ -95,7 +96,7 @@ def logprobs(model, **options) -> torch.Tensor:
         ids = [rng.randrange(1000) for _ in range(300)]
         params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
         (output,) = llm.generate([ids], params, use_tqdm=False)
-        return torch.tensor([entry.logprob for entry in output.prompt_logprobs[1:]])
+        return torch.tensor([entry[t].logprob for t, entry in zip(ids[1:], output.prompt_logprobs[1:], strict=True)])
 
 
 def everywhere(weights, change):

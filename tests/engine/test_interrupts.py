@@ -170,3 +170,34 @@ def test_whichever_line_of_a_call_is_interrupted_the_engine_goes_on(name: str, l
         assert tokens_of(run(engine, range(6), 2)) == alone(range(6), 2), line
         assert available(engine) == engine.config.num_blocks, line
     assert line > 5
+
+
+@pytest.mark.parametrize("name", [*OPERATIONS, "step"])
+@pytest.mark.parametrize("quiet", range(0, 12, 3))
+def test_a_listener_that_goes_on_failing_costs_nobody_a_token(name: str, quiet: int) -> None:
+    engine, names = busy()
+    engine.run(max_steps=3)
+    left = [quiet]
+
+    def listen(event: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ZeroDivisionError(event.kind)
+
+    unsubscribe = engine.bus.subscribe(listen)
+    act = OPERATIONS.get(name, lambda engine, names: engine.step())
+    try:
+        act(engine, names)
+    except ZeroDivisionError:
+        assert not engine.bus.active
+    assert engine.audit() == []
+    live = set(engine.scheduler.requests)
+    assert {r.id for r in (*engine.scheduler.waiting, *engine.scheduler.running)} == live
+    unsubscribe()
+    finish(engine, 200)
+    truth = [alone(range(8), 3), alone(range(50, 57), 9), alone(range(6), 5), alone(range(8), 2)]
+    for one, tokens in zip(names, truth, strict=True):
+        for sample in engine.result(one).outputs:
+            assert sample.token_ids == tokens[: len(sample.token_ids)]
+            assert sample.finish_reason == "abort" or sample.token_ids == tokens
+    assert available(engine) == engine.config.num_blocks

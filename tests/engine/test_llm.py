@@ -131,9 +131,10 @@ def test_stop_strings_logprobs_bias_and_penalties(model):
         assert (stopped.text, stopped.finish_reason, stopped.stop_reason) == (" Paris", "stop", ".")
         logged = llm.generate(PROMPTS[0], dataclasses.replace(GREEDY, logprobs=3, prompt_logprobs=2), use_tqdm=False)[0]
         for token, entry in zip(logged.outputs[0].token_ids, logged.outputs[0].logprobs, strict=True):
-            assert entry.token == token == entry.top[0][0] and entry.rank == 1 and len(entry.top) == 3
+            assert next(iter(entry)) == token and [one.rank for one in entry.values()] == [1, 2, 3]
+            assert entry[token].decoded_token == llm.get_tokenizer().decode([token])
         assert logged.prompt_logprobs[0] is None
-        assert [e.token for e in logged.prompt_logprobs[1:]] == logged.prompt_token_ids[1:]
+        assert [next(iter(entry)) for entry in logged.prompt_logprobs[1:]] == logged.prompt_token_ids[1:]
         paris = logged.outputs[0].token_ids[0]
         banned = llm.generate(PROMPTS[0], dataclasses.replace(GREEDY, logit_bias={paris: -100.0}), use_tqdm=False)[0]
         assert paris not in banned.outputs[0].token_ids

@@ -8,6 +8,7 @@ from simulated import finish, greedy, simulate
 from minivllm import SamplingParams
 from minivllm.core.eviction import LRU
 from minivllm.core.plan import Plan
+from minivllm.output import Logprob
 from minivllm.runtime.sim import SimRunner
 from minivllm.runtime.ticket import StepResult, TokenLogprob
 
@@ -30,7 +31,7 @@ class ReportingAhead(Reporting):
 
 
 def aligned(output):
-    return all([entry.token for entry in one.logprobs] == one.token_ids for one in output.outputs)
+    return all([token for entry in one.logprobs for token in entry] == one.token_ids for one in output.outputs)
 
 
 @pytest.mark.parametrize("runner", [Reporting, ReportingAhead])
@@ -140,3 +141,23 @@ def test_a_runner_that_reports_none_costs_nobody_the_answer():
     name = engine.add([1, 2, 3], greedy(3, logprobs=1))
     finish(engine)
     assert engine.result(name).outputs[0].logprobs == []
+
+
+def test_they_come_as_in_vllm_by_token_id_the_token_that_stands_there_first():
+    class Ranked(SimRunner):
+        def launch(self, plan):
+            result = super().launch(plan)
+            entry = TokenLogprob(result.tokens[0], -2.5, 7, ((5, -0.5), (6, -1.5)))
+            known = {position: TokenLogprob(9, -0.25, 1, ((9, -0.25),)) for position in (1, 2)}
+            return StepResult(result.tokens, {"A": entry}, {"A": known})
+
+    engine = simulate(runner=Ranked(64, 4))
+    engine.add([1, 9, 9], greedy(1, logprobs=2, prompt_logprobs=1))
+    (output,) = engine.run()
+    (said,) = output.outputs
+    assert [list(entry) for entry in said.logprobs] == [[said.token_ids[0], 5, 6]]
+    assert [(e.logprob, e.rank, e.decoded_token) for e in said.logprobs[0].values()] == [
+        (-2.5, 7, None), (-0.5, 1, None), (-1.5, 2, None)
+    ]  # fmt: skip
+    assert said.cumulative_logprob == -2.5
+    assert output.prompt_logprobs == [None, {9: Logprob(-0.25, 1)}, {9: Logprob(-0.25, 1)}]

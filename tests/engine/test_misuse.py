@@ -12,6 +12,7 @@ import torch
 from simulated import Letters, alone, finish, greedy, run, simulate, tokens_of
 
 from minivllm import LLM, Engine, EngineConfig, SamplingParams
+from minivllm.bench import engine as bench
 from minivllm.core.eviction import LRU
 from minivllm.core.policy import FCFS
 from minivllm.kernels.reference import ReferenceOps
@@ -402,3 +403,18 @@ def test_kernels_that_sample_no_token_of_the_vocabulary_are_named(llm: LLM, toke
             wild.generate("abc", use_tqdm=False)
         assert wild.engine.audit() == []
         assert not wild.engine.has_unfinished
+
+
+def test_a_budget_beyond_what_memory_was_set_aside_for_is_refused():
+    engine = Engine(EngineConfig(max_num_batched_tokens=100))
+    engine.runner.max_num_batched_tokens = 100  # as a runner on a GPU has it
+    with pytest.raises(ValueError, match="steps of 100 tokens"):
+        engine.reconfigure(max_num_batched_tokens=101)
+    assert engine.config.max_num_batched_tokens == 100
+    engine.reconfigure(max_num_batched_tokens=50)
+    engine.reconfigure(max_num_batched_tokens=100)
+
+
+def test_a_context_too_short_for_the_steps_around_it_is_refused():
+    with pytest.raises(ValueError, match="context is 20; the steps that are measured need at least 36"):
+        list(bench.latency(None, None, batches=(1,), context=20, steps=60))

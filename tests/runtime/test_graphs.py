@@ -81,6 +81,63 @@ def test_padded_steps_give_the_text_of_eager_ones_and_write_nowhere_else(model, 
         assert taken and others and runner.kv[:, :, others].isnan().all()
 
 
+SAMPLED = [
+    SamplingParams(
+        temperature=0.5 + i / 3, seed=7 * i - 9, top_k=[0, 5, -1][i % 3], top_p=[1, 0.9][i % 2], min_p=[0, 0.05][i % 2],
+        max_tokens=3 + i, ignore_eos=True, n=1 + (i == 2),
+    )
+    for i in range(7)
+]  # fmt: skip
+PLAIN = [SamplingParams(temperature=1.0, seed=i, max_tokens=3, ignore_eos=True) for i in range(7)]
+
+
+@pytest.mark.skipif(ON_GPU, reason="the same tokens in float32 are promised by the interpreter; near ties differ there")
+@pytest.mark.parametrize("options", [{}, {"num_blocks": 14}, {"max_num_batched_tokens": 9}], ids=str)
+def test_padded_steps_draw_the_tokens_of_eager_ones_whatever_the_parameters(model, monkeypatch, options):
+    """Seeds, temperatures and filters travel in one packed buffer; prompts of 4 and 8 rows leave one row to spare."""
+    monkeypatch.setattr(graphs, "PREFILL_TOKENS", (16, 32, 64))
+    monkeypatch.setattr(graphs, "PREFILL_ROWS", (4, 8))
+    asked = [*PROMPTS, [4, 4], [8] * 9, [1]]
+    said = []
+    for kernels in ("reference", "interpreter"):
+        how = {"num_blocks": 40, "block_size": 4, "max_model_len": 64, "max_num_seqs": 7, **options}
+        with LLM(model, kernels=kernels, enforce_eager=True, **how) as llm:
+            runner = llm.engine.runner
+            if kernels == "interpreter":
+                parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, 7)
+                with torch.no_grad():
+                    runner.graphs = graphs.Graphs(*parts, lambda step: step)
+            outputs = [llm.generate(asked, params, use_tqdm=False) for params in (SAMPLED, PLAIN)]
+            said.append([[one.token_ids for one in out.outputs] for batch in outputs for out in batch])
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("kernels", ["reference", "interpreter"])
+def test_a_request_that_takes_the_name_and_the_place_of_another_has_its_own_parameters(model, monkeypatch, kernels):
+    if ON_GPU and kernels == "interpreter":
+        kernels = "triton"
+    monkeypatch.setattr(graphs, "PREFILL_TOKENS", (32,))
+    monkeypatch.setattr(graphs, "PREFILL_ROWS", (8,))
+    hot = SamplingParams(temperature=3.0, seed=9, max_tokens=6, ignore_eos=True)
+    said = []
+    for before in (False, True):
+        with make(model, kernels) as llm:
+            engine, runner = llm.engine, llm.engine.runner
+            if kernels != "reference":
+                parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, 4)
+                with torch.no_grad():
+                    runner.graphs = graphs.Graphs(*parts, lambda step: step)
+            if before:
+                engine.add([5, 6], dataclasses.replace(GREEDY, max_tokens=20), request_id="x")
+                for _ in range(3):
+                    engine.step()
+                engine.abort("x")
+            engine.add([5, 6], hot, request_id="x")
+            engine.run()
+            said.append(engine.result("x").outputs[0].token_ids)
+    assert said[0] == said[1]
+
+
 def test_graphs_keep_no_pool_alive(model):
     """A reference cycle would: the pool stays until the garbage collector comes by, and a frozen one never does."""
     with make(model, "triton" if ON_GPU else "interpreter") as llm:

@@ -1,5 +1,6 @@
 """What the host sends of those who join reaches their own lines on the device, and no other line."""
 
+import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from minivllm.core.plan import Join, Plan
 from minivllm.request import SamplingParams
 from minivllm.runtime.state import RequestState
+from minivllm.runtime.upload import RING, Uploader
 
 SEATS, LONGEST, SIZE = 6, 40, 4
 
@@ -38,3 +40,16 @@ def test_every_joins_tokens_table_and_length_are_on_its_own_line(waves: list[lis
             assert state.tokens[seat, : len(tokens)].tolist() == tokens
             assert state.tables[seat, : len(table)].tolist() == table
             assert state.lengths[seat] == len(tokens)
+
+
+def test_what_was_staged_for_a_step_is_untouched_while_the_next_ones_are_staged() -> None:
+    """On a GPU the copy out of a buffer may run a step later: here nobody copies, and the buffers are looked at."""
+    upload = Uploader(torch.device("cpu"))
+    upload._pinned, upload._ring = True, [torch.empty(256, dtype=torch.uint8) for _ in range(RING)]
+    staged = []
+    for step in range(2 * RING):
+        upload.next_step()
+        staged.append([upload.stage(np.full(3, 10 * step + part, dtype=np.int32)) for part in range(4)])
+        for back in range(RING - 1):
+            for part, tensor in enumerate(staged[step - back] if back <= step else []):
+                assert tensor.tolist() == [10 * (step - back) + part] * 3

@@ -50,7 +50,7 @@ def run(name: str, json_path: str | Path | None = None, **options: Any) -> Resul
     seed = given.get("seed", known["seed"].default) if "seed" in known else None
     result.sign(name, {key: value for key, value in given.items() if value not in (None, "auto")}, seed)
     if json_path is not None:
-        Path(json_path).write_text(result.to_json() + "\n")
+        Path(json_path).write_text(result.to_json() + "\n", encoding="utf-8")
     return result
 
 
