@@ -18,7 +18,7 @@
 #
 # **Who runs in this tick?** Six requests, three seats. If a batch must finish before the next begins, one core of the
 # computer that built these pages needs more than a second for them. If a seat is filled as soon as it is free, the six are
-# done **about a quarter sooner**. Same model, same kernels, same texts. Where did the time go? Count the ticks.
+# done **a quarter to a third sooner**. Same model, same kernels, same texts. Where did the time go? Count the ticks.
 
 # %%
 import inspect
