@@ -1,6 +1,7 @@
 """`python -m minivllm`: chat, doctor, bench, experiment."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,7 +16,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; misuse ends with one line on standard error and status 2."""
+    """Run one command; misuse ends with one line on standard error and status 2, a reader that leaves with status 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another one
@@ -27,7 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import_module(module).add_arguments(commands.add_parser(name, help=summary, description=summary))
     options = parser.parse_args(arguments)
     try:
-        return import_module(COMMANDS[options.command][0]).run(options)
+        status: int = import_module(COMMANDS[options.command][0]).run(options)
+        sys.stdout.flush()  # here, not at exit, so that a closed pipe is noticed below
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at exit
+        return 1
     except (ValueError, OSError) as error:
         print(f"minivllm {options.command}: {error}", file=sys.stderr)
         return 2

@@ -96,6 +96,46 @@ def test_misuse_ends_with_one_line_and_status_2(arguments, message, capsys):
     assert lines[-1].startswith(f"minivllm {arguments[0]}:")
 
 
+@pytest.mark.parametrize("command", [["experiment", "kv-size"], ["bench", "latency"]])
+@pytest.mark.parametrize(("file", "message"), [("", "is a directory"), ("no/such.json", "there is no directory")])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(command, file, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--json", str(tmp_path / file)])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def command(*arguments, **settings):
+    """The command in a process of its own, and that process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "minivllm", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings,
+    )  # fmt: skip
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_word():
+    running = command("experiment", "kv-size", bufsize=0)
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    assert running.wait() == 1
+    running.stderr.close()
+
+
+def test_the_bench_takes_sizes_that_the_device_can_do(monkeypatch, capsys):
+    asked = {}
+
+    def measured(llm, ceilings, **sizes):
+        asked.update(sizes)
+        return iter(())
+
+    monkeypatch.setattr("minivllm.bench.engine.latency", measured)
+    small = ["--model", "packaged", "--device", "cpu", "--num-blocks", "64"]
+    assert main(["bench", "latency", *small]) == 0
+    assert asked["batches"] == (1, 4)
+    assert main(["bench", "latency", *small, "--batches", "2"]) == 0
+    assert asked["batches"] == (2,)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--batches", "0"], ["--batches", "1,-1"], ["--batches", "1,x"], ["--longest", "16"], ["--repeats", "0"],

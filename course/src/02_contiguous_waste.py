@@ -122,10 +122,11 @@ strip.show()
 #
 # Press `Home`, then `→`. At first the memory is well filled. The holes come when requests of different lengths leave.
 # `r` jumps to the next refusal. Then change `longest allowed` to 256 and look at Max. However you leave it, the next
-# cell puts it back to tick 26 with 128 allowed, which is what you predicted for:
+# cell puts it back to tick 26, 128 allowed and blocks of 16, which is what you predicted for:
 
 # %%
 strip.change("longest", 128)
+strip.change("block_size", 16)
 strip.goto(26)
 reveal("02.max", strip.shares("Max")["used"], "%")
 reveal("02.paged", strip.shares("Paged")["used"], "%")

@@ -17,8 +17,8 @@
 # | chapter 03; softmax | 75 min | CPU (Triton's interpreter) or GPU (compiled), same cells; about 40 seconds of computing |
 #
 # **How does a kernel read scattered pages?** One could put the pages in a row first, and then attend as always. For 8 requests of
-# 1,024 tokens, on one core of the computer that built these pages, that row costs 2 to 8 ms a layer, and the attention itself 1 ms:
-# the copy is more work than the work. Not to make it is what this chapter is about.
+# 1,024 tokens, on one core of the computer that built these pages, that row costs 2 to 9 ms a layer, and the attention
+# itself 1 to 2 ms: the copy is more work than the work. Not to make it is what this chapter is about.
 
 # %%
 import inspect
@@ -134,7 +134,7 @@ reveal("04.nan", says[int(spoilt.isnan().any())])
 # %%
 def page_by_page(q, kv, table, n, head):
     """One request, one query head: `q [D]`, `kv [2, blocks, B, Hkv, D]` -> `[D]`."""
-    size, kv_head = kv.shape[2], head // 2
+    size, kv_head = kv.shape[2], head // 2  # two query heads share a key head
     m, l, acc = -math.inf, 0.0, torch.zeros_like(q)
     for j, block in enumerate(table):
         ours = min(size, n - j * size)  # slots of this page that belong to the request
@@ -172,9 +172,9 @@ print(source_of(paged))
 # touches no memory and gets `other`.
 
 # %%
-mine = attend(paged, q, kv, tables, lens)[0]
+computed = attend(paged, q, kv, tables, lens)[0]
 print("runs in Triton's interpreter" if INTERPRETED else "compiled for the GPU")
-print("equal to the oracle in all four heads:", torch.allclose(mine, truth, atol=1e-5))
+print("equal to the oracle in all four heads:", torch.allclose(computed, truth, atol=1e-5))
 
 # %% [markdown]
 # Now step through it. The interpreter runs a kernel as Python, so we can stop after each line and look at every
@@ -201,9 +201,17 @@ print("scores", [f"{s:.2f}" for s in stepper.values["s"]], " shrink", f"{stepper
 for fault in ("mask V off", "rescale off", "GQA off"):
     stepper.fault = fault
     print(f"{fault:12} it {stepper.difference}")
+stepper.fault, dead = "mask V off", []
+for stepper.page in range(1, 7):
+    if math.isnan(stepper.values["acc"][0]):
+        dead.append(stepper.page)
+print("mask V off: the output is NaN after page", *dead)
 stepper.fault = ""
 
 # %% [markdown]
+# It dies on page 6, the only one with slots that are not A's. It cannot recover: whatever shrinks NaN, or is added to it,
+# NaN stays NaN. (With `GQA off`, head 3 reads the keys of the next slot, and behind A's last token that is NaN.)
+#
 # ## Exercise: online softmax
 #
 # Here is the kernel without its heart. Write the three lines: how much shrinks, the new sum, the new output. It will

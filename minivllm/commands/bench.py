@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from minivllm.commands.arguments import new_file
+
 SHORTEST = 100  # tokens of the throughput workload's prompts and outputs
+ON_GPU = {"requests": 256, "longest": 1024, "batches": (1, 16, 64, 256)}
+ON_CPU = {"requests": 8, "longest": 128, "batches": (1, 4)}  # what a GPU does in seconds takes a laptop an hour
 WHATS = ("throughput", "latency", "prefix", "profile", "peer", "accuracy", "kernels")
 
 
@@ -18,24 +22,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dummy-weights", metavar="SHAPE", help="a known shape with random weights: qwen3-0.6b")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    parser.add_argument("--block-size", type=int, default=16)
-    parser.add_argument("--num-blocks", type=int)
-    parser.add_argument("--max-model-len", type=int, default=4096)
-    parser.add_argument("--max-num-batched-tokens", type=int, default=16384)
-    parser.add_argument("--kv-cache-dtype", default="auto", choices=("auto", "fp8"))
-    parser.add_argument("--requests", type=_from(1), default=256, help="requests of the throughput workload")
+    parser.add_argument("--block-size", type=int, default=16, help="tokens per KV block (default 16)")
+    parser.add_argument("--num-blocks", type=int, help="KV blocks of the pool; default: what the memory allows")
+    parser.add_argument("--max-model-len", type=int, default=4096, help="prompt and answer together (default 4096)")
     parser.add_argument(
-        "--longest", type=_from(SHORTEST), default=1024, help="longest prompt and output of the throughput workload"
+        "--max-num-batched-tokens", type=int, default=16384, help="token budget of a step (default 16384)"
     )
     parser.add_argument(
-        "--batches", default="1,16,64,256", type=_sizes, help="batch sizes of latency and profile, with commas"
+        "--kv-cache-dtype", default="auto", choices=("auto", "fp8"), help="how K and V are stored; fp8 needs a GPU"
     )
-    parser.add_argument("--context", type=_from(1), default=640, help="context length of latency and profile")
+    parser.add_argument("--requests", type=_from(1), help=f"requests of throughput ({_defaults('requests')})")
+    parser.add_argument(
+        "--longest", type=_from(SHORTEST), help=f"longest prompt and output of throughput ({_defaults('longest')})"
+    )
+    parser.add_argument(
+        "--batches", type=_sizes, help=f"batch sizes of latency and profile, with commas ({_defaults('batches')})"
+    )
+    parser.add_argument(
+        "--context", type=_from(1), default=640, help="context length of latency and profile (default 640)"
+    )
     parser.add_argument("--text", metavar="FILE", help="real text for accuracy")
-    parser.add_argument("--repeats", type=_from(1), default=3)
-    parser.add_argument("--enforce-eager", action="store_true")
-    parser.add_argument("--no-overlap", action="store_true")
-    parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
+    parser.add_argument(
+        "--repeats", type=_from(1), default=3, help="runs of throughput and peer; the median counts (default 3)"
+    )
+    parser.add_argument("--enforce-eager", action="store_true", help="without CUDA graphs")
+    parser.add_argument("--no-overlap", action="store_true", help="plan a step only when the one before is done")
+    parser.add_argument("--json", metavar="FILE", type=new_file, help="write everything as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         from minivllm.bench.where import where
 
-        Path(options.json).write_text(json.dumps({"where": where(), "rows": rows}, indent=1), encoding="utf-8")
+        options.json.write_text(json.dumps({"where": where(), "rows": rows}, indent=1), encoding="utf-8")
     return int(failed > 0)
 
 
@@ -66,6 +78,9 @@ def _engine(options: argparse.Namespace) -> list[dict[str, Any]]:
     from minivllm.llm import LLM, resolve_device
 
     device = resolve_device(options.device)
+    for name, default in (ON_GPU if device.startswith("cuda") else ON_CPU).items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
     began = time.perf_counter()
     model: Any = options.model
     if options.dummy_weights:
@@ -121,6 +136,11 @@ def _accuracy(options: argparse.Namespace) -> list[dict[str, Any]]:
         print(_line(row), flush=True)
         rows.append(row)
     return rows
+
+
+def _defaults(name: str) -> str:
+    said = [str(sizes[name]).strip("()").replace(" ", "") for sizes in (ON_GPU, ON_CPU)]
+    return f"default {said[0]} on a GPU, {said[1]} on a CPU"
 
 
 def _from(low: int) -> Callable[[str], int]:

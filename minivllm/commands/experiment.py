@@ -2,11 +2,15 @@
 
 import argparse
 
+from minivllm.commands.arguments import new_file
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("name", nargs="?", help="which experiment; without a name, all are listed")
-    parser.add_argument("--json", metavar="FILE", help="also write the table as JSON, with machine, versions and seed")
+    parser.add_argument(
+        "--json", metavar="FILE", type=new_file, help="also write the table as JSON, with machine, versions and seed"
+    )
     parser.add_argument("--model", help="for experiments with a real model; default: the best at hand")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
 

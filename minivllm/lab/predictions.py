@@ -163,6 +163,8 @@ def number(value: Answer, unit: str = "") -> float:
         raise ValueError(f"{value!r} is not a number; type one such as 60, 0.5 or 1,024")
     if unit == "%" and 0 < abs(found) < 1 and isinstance(value, str) and not typed.endswith("%"):
         raise ValueError(f"{typed} could be {found:g} % or {100 * found:g} %; type it with its sign")
+    if unit == "%" and not 0 <= found <= 100:
+        raise ValueError(f"{typed} is no share of a whole; allowed: 0 to 100 %")
     return found
 
 

@@ -2,7 +2,7 @@
 import { h, mark, number, s, text } from "./dom.js";
 import { paint } from "./block.js";
 
-const ROWH = 26, BARS = 52, LABEL = 44, VALUES = 182, NARROWEST = 13;
+const ROWH = 26, BARS = 52, LABEL = 44, VALUES = 182, NARROW_VALUES = 118, NARROWEST = 13;
 
 // from the recording: what each request did in each tick
 export function rowsOf(trace) {
@@ -55,7 +55,7 @@ export function createGantt(ctx) {
   }
 
   function draw() {
-    const { rows, bars } = rowsOf(ctx.trace), width = Math.max(420, axis.clientWidth || 900), room = width - LABEL - VALUES, most = Math.max(8, Math.floor(room / NARROWEST)), edge = ctx.trace.edge;
+    const { rows, bars } = rowsOf(ctx.trace), width = Math.max(300, axis.clientWidth || 900), narrow = width < 520, room = width - LABEL - (narrow ? NARROW_VALUES : VALUES), most = Math.max(8, Math.floor(room / NARROWEST)), edge = ctx.trace.edge;
     const from = edge <= most ? 0 : Math.max(0, Math.min(edge - most, ctx.at - Math.floor(most / 2))), to = Math.min(edge, from + most), shown = Math.max(12, to - from), cw = Math.min(46, room / shown), x0 = LABEL;
     geometry = { x0, cw, from, to };
     const X = (t) => x0 + (t - from - 1) * cw, visible = rows.filter((r) => r.cells.slice(from, to).some(Boolean)).slice(-12), height = 24 + visible.length * ROWH + BARS + 42, base = 24 + visible.length * ROWH + 12 + BARS;
@@ -65,7 +65,7 @@ export function createGantt(ctx) {
     visible.forEach((row, i) => {
       const y = 24 + i * ROWH, line = s("g", { style: paint(ctx, row.id) }, s("rect", { class: "letter", x: 0, y: y, width: 20, height: 20, rx: 5 }), text(10, y + 14.5, row.id.slice(0, 2), "name", "middle"));
       for (let t = from + 1; t <= to; t++) { const c = row.cells[t - 1]; if (c) line.append(s("g", { class: t > ctx.at ? "future" : "" }, cell(row, c, X(t), cw, y))); }
-      const told = row.first ? `first token ${row.first}${row.done && row.done <= ctx.at ? `, done ${row.done}` : ""}` : "";
+      const told = row.first ? `${narrow ? "first" : "first token"} ${row.first}${row.done && row.done <= ctx.at ? `, done ${row.done}` : ""}` : "";
       if (row.first && row.first <= ctx.at) line.append(text(x0 + shown * cw + 22, y + 14, told, "dimtext"));
       out.push(line);
     });

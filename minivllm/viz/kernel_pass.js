@@ -25,7 +25,7 @@ export function createPass(ctx) {
     root,
     update() {
       const all = pages(ctx.run, ctx.at), here = ctx.run.steps[ctx.at].page, lanes = all.reduce((n, p) => n + p.scores.length, 0);
-      const width = Math.max(520, drawing.clientWidth || 900), left = 92, right = width - 112, step = (right - left) / Math.max(1, lanes), base = TOP + HEIGHT;
+      const width = Math.max(300, drawing.clientWidth || 900), beside = width >= 520, left = 92, right = width - (beside ? 112 : 4), step = (right - left) / Math.max(1, lanes), base = TOP + HEIGHT;
       const reach = 1.15 * Math.max(1e-9, ...all.flatMap((p) => p.scores.map((v) => Math.abs(num(v)))).filter(Number.isFinite));
       const y = (v) => TOP + HEIGHT / 2 - (v / reach) * (HEIGHT / 2), out = [];
       let x = left, line = "", top = null;
@@ -47,7 +47,7 @@ export function createPass(ctx) {
       }
       out.push(s("path", { class: "max", d: line || "M0 0" }), s("line", { class: "hair", x1: left, x2: right, y1: y(0), y2: y(0) }),
         text(left - 10, y(0) + 4, "0", "tick", "end"), text(0, y(0) - 12, "score of", "dimtext"), text(0, y(0) + 5, "each token", "dimtext"), text(0, base + 18, "page", "dimtext"), text(0, base + 42, "shrink a", "dimtext"), text(0, base + 64, "sum l", "dimtext"),
-        top !== null && text(right + 12, y(top) + 4, "running max", "dimtext"), text(right + 12, base + 2, "masked", "losstext"), text(right + 12, base + 64, "out = acc / l", "dimtext"));
+        beside && [top !== null && text(right + 12, y(top) + 4, "running max", "dimtext"), text(right + 12, base + 2, "masked", "losstext"), text(right + 12, base + 64, "out = acc / l", "dimtext")]);
       fill(drawing, s("svg", { width, height: base + 74, role: "img", "aria-label": `Scores of ${lanes} slots on ${all.length} pages` }, out.flat(4).filter(Boolean)));
     },
   };

@@ -104,7 +104,7 @@ class Strips extends Player {
   refused(r, u, width, slots) {
     const y = H + 14, fits = r.at + r.need <= slots, from = (fits ? r.at : Math.max(0, r.at + r.hole - r.need)) * u, over = fits ? (r.at + r.hole) * u : from, short = Math.min(r.need, slots) - r.hole;
     const end = from + Math.min(r.need, slots) * u, narrow = width < 620;
-    const why = r.prompt < r.hole && r.need > r.prompt * 2 ? `its ${r.prompt} tokens would fit in ${r.hole}, but it asks for ${r.need}` : narrow ? `asks ${r.need}, hole ${r.hole}, free ${r.free}` : `asks for ${r.need}, largest hole ${r.hole}, free in all ${r.free}`;
+    const why = r.prompt < r.hole && r.need > r.prompt * 2 ? (width < 400 ? `${r.prompt} tokens fit in ${r.hole}, it asks ${r.need}` : `its ${r.prompt} tokens would fit in ${r.hole}, but it asks for ${r.need}`) : narrow ? `asks ${r.need}, hole ${r.hole}, free ${r.free}` : `asks for ${r.need}, largest hole ${r.hole}, free in all ${r.free}`;
     const long = why.length * 6 + 76, right = end + 10 + long < width, left = !right && from > long;
     const label = s("text", { x: right ? end + 10 : left ? from - 10 : 0, y: right || left ? y + 12.5 : y + 31, class: right || left ? "why" : "why below", "text-anchor": left ? "end" : "start" }, s("tspan", { class: "name" }, r.who), ` refused: ${why}`);
     return [

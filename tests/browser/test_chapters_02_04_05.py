@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from walking import agrees, cells, chapter, click, head, press, shots, told
 
 
@@ -116,3 +117,39 @@ def test_the_widgets_fit_a_narrow_page(open_chapter):
         box = lab.page.locator(widget).first
         assert box.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
         lab.screenshot(f"chapter-{number}-narrow", widget)
+
+
+STRIP = """from minivllm.viz import MemoryStrip
+prompts = (27, 46, 35, 42, 49, 50, 42, 47, 24, 42, 47, 37, 21)
+answers = (49, 20, 50, 52, 16, 12, 28, 26, 57, 46, 42, 52, 26)
+strip = MemoryStrip(list(zip(prompts, answers)), slots=560, longest=128)
+strip.step(26)
+strip.show()"""
+STEPPER = """from minivllm.lab.paged_kernel import paged
+from minivllm.viz.kernel_stepper import KernelStepper
+stepper = KernelStepper(paged)
+stepper.page = 6
+stepper.show()"""
+SCHEDULER = """from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.viz.scheduler_view import SchedulerView
+view = SchedulerView(Engine(EngineConfig(block_size=4, num_blocks=64)))
+view.engine.add([1] * 5, SamplingParams(max_tokens=12, ignore_eos=True))
+view.run()
+view.show()"""
+OUTSIDE = """widget => {
+  const edge = widget.getBoundingClientRect().right + 1;
+  const texts = [...widget.querySelectorAll('svg text')];
+  return texts.filter(node => node.getBoundingClientRect().right > edge).map(node => node.textContent);
+}"""
+
+
+@pytest.mark.parametrize(("cell", "widget"), [(STRIP, ".mv.ms"), (STEPPER, ".mv.ks"), (SCHEDULER, ".mv.sv")])
+def test_on_a_very_narrow_page_every_word_can_be_read(open_cells, cell, widget):
+    lab = open_cells("narrow", [cell], width=730)  # JupyterLab's side bar leaves 364 for the widget
+    lab.run_all()
+    found = lab.page.locator(widget).first
+    found.wait_for()
+    lab.page.locator(f"{widget} svg text").first.wait_for(state="attached")
+    assert found.evaluate("node => node.clientWidth") < 400
+    assert found.evaluate(OUTSIDE) == []
+    assert found.evaluate("node => node.scrollWidth <= node.clientWidth + 1")

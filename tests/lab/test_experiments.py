@@ -199,7 +199,7 @@ def test_six_requests_in_eight_blocks_preempt_and_recompute():
     assert large == (16, 0, 114)
 
 
-# -- A7, A11, on a real (tiny) model -------------------------------------------------------------------------------
+# -- on a real (tiny) model -------------------------------------------------------------------------------
 
 
 def test_a_warm_prefix_computes_only_the_tail_and_decodes_as_before(monkeypatch):

@@ -87,6 +87,14 @@ def test_a_unit_may_be_typed_behind_the_number():
     assert number("40 tok/s", "tok/s") == 40
 
 
+@pytest.mark.parametrize("typed", ["-5", "150", "100.5 %", -1])
+def test_a_share_is_from_0_to_100(typed):
+    with pytest.raises(ValueError, match="allowed: 0 to 100 %"):
+        number(typed, "%")
+    assert [number(end, "%") for end in (0, "100")] == [0, 100]
+    assert number("150", "tok/s") == 150
+
+
 @pytest.mark.parametrize("typed", ["", "many", "1,5", "nan", "inf", "1 2"])
 def test_what_is_no_number_is_named(typed):
     with pytest.raises(ValueError, match="is not a number"):

@@ -43,6 +43,8 @@ MISTAKES = (
     (("acc = a * acc + tl.sum", "acc = tl.sum"), "acc forgets the pages before: a * acc, plus this page's weighted values"),
     (("tl.sum(p[:, None] * v, axis=0)", "tl.sum(p[:, None] * v, axis=0) / tl.sum(p, axis=0)"),
      "each page is divided by its own weights: divide once, at the end"),
+    (("tl.sum(p[:, None] * v, axis=0)", "tl.sum(p[:, None] * v)"),
+     "the weighted values are summed into one number: acc keeps one for each d, so sum over the slots only, axis=0"),
     (("head // G", "head"), "every query head reads a key head of its own; G query heads share one, head // G"),
 )  # fmt: skip
 """Pieces of the right kernel, what people write instead, and what to tell them."""
@@ -87,7 +89,9 @@ def online_softmax(student: Any) -> str:
     if any(isinstance(node, ast.Constant) and node.value is ... for node in nodes):
         raise NotAttempted
     strange = {node.value.id for node in named if isinstance(node.value, ast.Name)} & {"math", "torch", "np", "numpy"}
-    require(not strange, f"{', '.join(sorted(strange))} knows only Python's numbers; in a kernel write tl.exp, tl.sum")
+    require(
+        not strange, f"{', '.join(sorted(strange))} cannot compute with the lanes of a kernel; write tl.exp, tl.sum"
+    )
     for number, case in enumerate(CASES):
         _judge(student, case, number)
     return f"right on {len(CASES)} hidden shapes, in pools full of NaN, and within its tensors"

@@ -1,8 +1,9 @@
 """Chapter 07: the free queue in constant time, and an eviction order that beats LRU; both run inside the real engine."""
 
 import random
+import time
 from collections.abc import Callable
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from minivllm import Engine, EngineConfig, SamplingParams
@@ -30,8 +31,9 @@ class Counted(int):
     "07.queue",
     hints=[
         "A list is quick at its end. What does it have to do to take something out of its middle?",
-        "Which of Python's own containers deletes by key in one step, and still remembers the order of insertion?",
-        "self.order = {} (or OrderedDict): insert is self.order[block] = None, remove is del self.order[block].",
+        "Which container of `collections` deletes by key in one step, keeps the order of insertion, and pops from its front?",
+        "self.order = OrderedDict(): insert is self.order[block] = None, remove is del self.order[block], and pop is "
+        "self.order.popitem(last=False)[0].",
     ],
 )
 def queue(student: Callable[[], Eviction]) -> str:
@@ -64,6 +66,11 @@ def queue(student: Callable[[], Eviction]) -> str:
             others < 20,
             f"{what} one of 2,000 blocks compares {others:.0f} others: in a pool of a million that is a search",
         )
+    require(
+        min(_popping(student, gone=20_000) / _popping(student, gone=0) for _ in range(3)) < 10,
+        "pop takes longer, the more blocks were taken from the front before: a dict steps over the places of all of them. "
+        "OrderedDict.popitem(last=False) does not",
+    )
     for seed in SEEDS:
         mine, lru = (shared_beginnings(order, 40, seed) for order in (student, LRU))
         require(
@@ -107,6 +114,22 @@ def _compared(call: Callable[[int], Any], blocks: range) -> float:
     for block in blocks:
         call(Counted(block))
     return Counted.compared / len(blocks)
+
+
+def _popping(student: Callable[[], Eviction], gone: int) -> float:
+    """Seconds that one pop takes, after `gone` blocks were removed from the front."""
+    made = student()
+    for block in range(20_000 + gone):
+        made.insert(block)
+    for block in range(gone):
+        made.remove(block)
+
+    def once() -> float:
+        begin = time.perf_counter()
+        made.pop()
+        return time.perf_counter() - begin
+
+    return median(once() for _ in range(101))
 
 
 def _begun(student: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Which block size? Small blocks make long tables, large ones waste the end of each last block (A13)."""
+"""Which block size? Small blocks make long tables, large ones waste the end of each last block."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""How large must the prefix cache be? Prefixes of a conversation must outlive the time until its next turn (A14)."""
+"""How large must the prefix cache be? Prefixes of a conversation must outlive the time until its next turn."""
 
 from minivllm.config import EVICTIONS, EngineConfig
 from minivllm.lab.experiments.result import Cell, Chart, Result

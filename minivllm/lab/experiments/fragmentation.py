@@ -1,4 +1,4 @@
-"""Contiguous reservation against paging in the same memory: what is held, used and refused (A5, A6)."""
+"""Contiguous reservation against paging in the same memory: what is held, used and refused."""
 
 import random
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Why is the hit rate near zero? A clock in the system prompt, and where else it could stand (A16)."""
+"""Why is the hit rate near zero? A clock in the system prompt, and where else it could stand."""
 
 import random
 

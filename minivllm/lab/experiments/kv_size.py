@@ -1,4 +1,4 @@
-"""What one token of KV cache costs, model by model, counting all heads or only KV heads (A1)."""
+"""What one token of KV cache costs, model by model, counting all heads or only KV heads."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Who goes first? Four policies, prompts mixed into decode steps or in steps of their own (A15)."""
+"""Who goes first? Four policies, prompts mixed into decode steps or in steps of their own."""
 
 from minivllm.config import POLICIES, EngineConfig
 from minivllm.lab.device import TimeModel

@@ -1,4 +1,4 @@
-"""A long system prompt, asked cold and warm, one at a time and many at once, on a real model (A7, A11)."""
+"""A long system prompt, asked cold and warm, one at a time and many at once, on a real model."""
 
 import time
 from typing import Any, NamedTuple

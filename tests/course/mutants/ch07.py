@@ -2,6 +2,29 @@
 
 from mutants import Mutant
 
+A_DICT = """
+class Queue:
+    def __init__(self):
+        self.order = {}
+
+    def insert(self, block):
+        self.order[block] = None
+
+    def remove(self, block):
+        del self.order[block]
+
+    def pop(self):
+        block = next(iter(self.order))
+        del self.order[block]
+        return block
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        return iter(self.order)
+"""
+
 LISTED = """
 class Queue:
     def __init__(self):
@@ -26,15 +49,18 @@ class Queue:
 MUTANTS = {
     "07.queue": [
         Mutant("is a list, which searches", source=LISTED, says="that is a search"),
+        Mutant("is a dict, which steps over what is gone", source=A_DICT, says="pop takes longer"),
         Mutant(
             "searches before it inserts",
             ("self.order[block] = None", "self.order |= {} if block in list(self.order) else {block: None}"),
             says="inserting one of 2,000 blocks compares",
         ),
-        Mutant("takes from the back", ("next(iter(self.order))", "next(reversed(self.order))"), says="from the front"),
-        Mutant("does not give the block back", ("return block", "return None"), says="gives the block back"),
+        Mutant("takes from the back", ("last=False", "last=True"), says="from the front"),
+        Mutant("does not give the block back", ("return self.order", "self.order"), says="gives the block back"),
         Mutant(
-            "leaves what it popped", ("del self.order[block]\n        return block", "return block"), says="are gone"
+            "leaves what it popped",
+            ("self.order.popitem(last=False)[0]", "next(iter(self.order))"),
+            says="are gone",
         ),
         Mutant(
             "does not remove",
@@ -43,7 +69,7 @@ MUTANTS = {
         ),
         Mutant(
             "joins at the front",
-            ("self.order[block] = None", "self.order = {block: None, **self.order}"),
+            ("self.order[block] = None", "self.order = OrderedDict({block: None, **self.order})"),
             says="read like that",
         ),
         Mutant("gives an instance", source="Queue = dict()", says="give the class itself"),
