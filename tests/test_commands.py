@@ -186,3 +186,9 @@ def test_files_of_the_package_are_read_as_utf_8_wherever_it_runs():
     plain = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run([sys.executable, "-X", "utf8=0", "-c", code], env=plain, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_steps_of_requests_that_do_not_fit_are_not_measured(capsys):
+    few = ["--num-blocks", "8", "--max-model-len", "200", "--batches", "2", "--context", "60"]
+    assert main(["bench", "latency", "--model", "packaged", *few]) == 2
+    assert "2 requests of 60 tokens do not run side by side here" in capsys.readouterr().err

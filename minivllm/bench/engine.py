@@ -53,7 +53,7 @@ def latency(
 ) -> Iterator[Row]:
     """Milliseconds of a decode step at several batch sizes: median of `steps`, the middle one of which has `context`.
 
-    Raises `ValueError` for a context that so many steps cannot lie around.
+    Raises `ValueError` for a context that so many steps cannot lie around, and where the batch does not fit.
     """
     _check_context(context, steps // 2 + 6)
     spec, (size, pool_size) = _spec(llm), _itemsizes(llm)
@@ -68,6 +68,10 @@ def latency(
             llm.engine.step()
         _synchronise(llm)
         overlapped = _overlapped_step(llm, steps)
+        if len(llm.engine.scheduler.running) < batch:
+            raise ValueError(
+                f"{batch} requests of {context} tokens do not run side by side here: use a larger num_blocks"
+            )
         limit = shapes.bytes_of_weights(spec, size) + batch * context * shapes.kv_bytes(spec, pool_size)
         yield {
             "what": "decode step", "batch": batch, "context": context, "ms": round(overlapped, 3),
