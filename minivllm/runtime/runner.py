@@ -30,8 +30,8 @@ class Ticket:
     prompt_logprobs: dict[str, dict[int, TokenLogprob]] = field(default_factory=dict)
 
 
-GRAPH_MEMORY = 512 << 20
-"""Set aside on a GPU for CUDA graphs and the allocator's rounding."""
+GRAPH_MEMORY, ROUNDING = 1 << 30, 256 << 20
+"""Set aside on a GPU for CUDA graphs, and for the allocator's rounding."""
 PROMPT_LOGITS = 64
 """Prompt tokens whose logits are computed at a time, for those who ask for them."""
 
@@ -93,7 +93,7 @@ class ModelRunner:
         torch.cuda.synchronize(self.device)
         free, total = torch.cuda.mem_get_info(self.device)
         held, peak = torch.cuda.memory_reserved(self.device), torch.cuda.max_memory_allocated(self.device)
-        own = max(held, peak) + GRAPH_MEMORY
+        own = max(held, peak) + ROUNDING + (GRAPH_MEMORY if self.captures else 0)
         return kv_store.gpu_budget(total, free + held - own, own, config.gpu_memory_utilization)
 
     @torch.inference_mode()
