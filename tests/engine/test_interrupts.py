@@ -1,7 +1,9 @@
 """The stop button may come at any moment: the interrupt reaches the user, the engine goes on, and no text is lost."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -92,6 +94,29 @@ def busy() -> tuple[Engine, list[str]]:
     return engine, names
 
 
+def interrupted(engine: Engine, line: int, listening: bool, act: Callable[[], Any]) -> bool:
+    """Interrupt `act` at its `line`-th line; the books must be in order, and a listener must know them. Whether it was over
+    before the line came."""
+    replay, over = Replay(), False
+    if listening:
+        for event in engine.record().ticks[0]:
+            replay.apply(event)
+        engine.bus.subscribe(replay.apply)
+    before = sys.gettrace()
+    sys.settrace(Stop(line))
+    try:
+        act()
+        over = True
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    assert engine.audit() == [], line
+    if listening:
+        assert replay.snapshot() == replace(engine.snapshot(), free=replay.free, tick=replay.tick), line
+    return over
+
+
 @pytest.mark.parametrize("listening", [False, True])
 def test_whichever_line_is_interrupted_every_request_says_what_it_would_have_said(listening: bool) -> None:
     truth = [alone(range(8), 3), alone(range(50, 57), 9), alone(range(6), 5), alone(range(8), 2)]
@@ -99,24 +124,7 @@ def test_whichever_line_is_interrupted_every_request_says_what_it_would_have_sai
     while not over:
         line += 1
         engine, names = busy()
-        replay = Replay()
-        if listening:
-            for event in engine.record().ticks[0]:
-                replay.apply(event)
-            engine.bus.subscribe(replay.apply)
-        tracer, before = Stop(line), sys.gettrace()
-        sys.settrace(tracer)
-        try:
-            engine.run(max_steps=2)
-        except KeyboardInterrupt:
-            pass
-        else:
-            over = True  # the steps were over before the line came
-        finally:
-            sys.settrace(before)
-        assert engine.audit() == [], line
-        if listening:
-            assert replay.snapshot() == replace(engine.snapshot(), free=replay.free, tick=replay.tick), line
+        over = interrupted(engine, line, listening, partial(engine.run, max_steps=2))
         finish(engine)
         for name, tokens in zip(names, truth, strict=True):
             output = engine.result(name)
@@ -147,24 +155,7 @@ def test_whichever_line_of_a_call_is_interrupted_the_engine_goes_on(name: str, l
         line += 1
         engine, names = busy()
         engine.run(max_steps=3)
-        replay = Replay()
-        if listening:
-            for event in engine.record().ticks[0]:
-                replay.apply(event)
-            engine.bus.subscribe(replay.apply)
-        tracer, before = Stop(line), sys.gettrace()
-        sys.settrace(tracer)
-        try:
-            OPERATIONS[name](engine, names)
-        except KeyboardInterrupt:
-            pass
-        else:
-            over = True
-        finally:
-            sys.settrace(before)
-        assert engine.audit() == [], line
-        if listening:
-            assert replay.snapshot() == replace(engine.snapshot(), free=replay.free, tick=replay.tick), line
+        over = interrupted(engine, line, listening, partial(OPERATIONS[name], engine, names))
         finish(engine, 200)
         assert all(engine.result(one).finished for one in names), line
         assert tokens_of(run(engine, range(6), 2)) == alone(range(6), 2), line

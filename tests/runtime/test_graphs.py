@@ -60,6 +60,14 @@ def make(model: LoadedModel, kernels: str) -> LLM:
     )
 
 
+def add_graphs(llm: LLM, seats: int) -> None:
+    """Steps of fixed shape that are run as they are instead of being recorded."""
+    runner = llm.engine.runner
+    parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, seats)
+    with torch.no_grad():
+        runner.graphs = graphs.Graphs(*parts, lambda step: step)
+
+
 def test_padded_steps_give_the_text_of_eager_ones_and_write_nowhere_else(model, monkeypatch):
     """The graph's body run as it is: on a machine without a GPU its kernels go through Triton's interpreter."""
     monkeypatch.setattr(graphs, "PREFILL_TOKENS", (32, 64))
@@ -69,9 +77,7 @@ def test_padded_steps_give_the_text_of_eager_ones_and_write_nowhere_else(model, 
         assert len({tuple(text) for text in expected}) == len(PROMPTS)
         runner = fast.engine.runner
         runner.kv.fill_(float("nan"))
-        parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, 4)
-        with torch.no_grad():
-            runner.graphs = graphs.Graphs(*parts, lambda step: step)
+        add_graphs(fast, 4)
         assert runner.kv.isnan().all()  # captured with padding rows only
         recorder = fast.engine.record()
         for _ in range(2):  # the second time with prefix hits
@@ -102,11 +108,8 @@ def test_padded_steps_draw_the_tokens_of_eager_ones_whatever_the_parameters(mode
     for kernels in ("reference", "interpreter"):
         how = {"num_blocks": 40, "block_size": 4, "max_model_len": 64, "max_num_seqs": 7, **options}
         with LLM(model, kernels=kernels, enforce_eager=True, **how) as llm:
-            runner = llm.engine.runner
             if kernels == "interpreter":
-                parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, 7)
-                with torch.no_grad():
-                    runner.graphs = graphs.Graphs(*parts, lambda step: step)
+                add_graphs(llm, 7)
             outputs = [llm.generate(asked, params, use_tqdm=False) for params in (SAMPLED, PLAIN)]
             said.append([[one.token_ids for one in out.outputs] for batch in outputs for out in batch])
     assert said[0] == said[1]
@@ -122,11 +125,9 @@ def test_a_request_that_takes_the_name_and_the_place_of_another_has_its_own_para
     said = []
     for before in (False, True):
         with make(model, kernels) as llm:
-            engine, runner = llm.engine, llm.engine.runner
+            engine = llm.engine
             if kernels != "reference":
-                parts = (runner.decoder, runner.kv, runner.state, runner.vocab_size, 4)
-                with torch.no_grad():
-                    runner.graphs = graphs.Graphs(*parts, lambda step: step)
+                add_graphs(llm, 4)
             if before:
                 engine.add([5, 6], dataclasses.replace(GREEDY, max_tokens=20), request_id="x")
                 for _ in range(3):
