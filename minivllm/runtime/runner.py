@@ -197,15 +197,13 @@ class ModelRunner:
             top = state.params[row.request_id].prompt_logprobs
             if top is not None:
                 known = state.tokens[state.seat[row.request_id]].tolist()
-                last = min(row.start + row.count, state.prompt_len[row.request_id] - 1)
-                found = ticket.prompt_logprobs[row.request_id] = {}
-                for begin in range(row.start, last, PROMPT_LOGITS):
-                    positions = range(begin, min(begin + PROMPT_LOGITS, last))
-                    first = at + begin - row.start
-                    for position, logits in zip(
-                        positions, self.decoder.head(hidden[first : first + len(positions)]), strict=True
-                    ):
-                        found[position + 1] = logprob(logits[: self.vocab_size], known[position + 1], top)
+                positions = range(row.start, min(row.start + row.count, state.prompt_len[row.request_id] - 1))
+                parts = hidden[at : at + len(positions)].split(PROMPT_LOGITS) if positions else ()
+                logits = (line[: self.vocab_size] for part in parts for line in self.decoder.head(part))
+                ticket.prompt_logprobs[row.request_id] = {
+                    position + 1: logprob(line, known[position + 1], top)
+                    for position, line in zip(positions, logits, strict=True)
+                }
             at += row.count
 
     def _send_back(self, ticket: Ticket, sampled: Tensor) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from minivllm import LLM, SamplingParams
 from minivllm.model import load
+from minivllm.runtime import runner as model_runner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
 PROMPTS = [
@@ -369,3 +370,16 @@ def test_no_temperature_makes_a_forbidden_end_token_possible(model):
     ends = list(range(49151))
     params = SamplingParams(temperature=1e29, min_tokens=4, max_tokens=4, stop_token_ids=ends, ignore_eos=True)
     assert llm.generate("abc", params, use_tqdm=False)[0].outputs[0].token_ids == [49151] * 4
+
+
+def test_prompt_logprobs_are_the_same_in_one_piece_and_in_many(model, monkeypatch):
+    """Cut twice: into chunks by the token budget, and into the parts whose logits are computed together."""
+    ids, found = list(range(100, 160)), []
+    for part, budget in ((1000, 8192), (7, 23)):
+        monkeypatch.setattr(model_runner, "PROMPT_LOGITS", part)
+        with LLM(model, device="cpu", num_blocks=16, max_model_len=128, max_num_batched_tokens=budget) as llm:
+            params = SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=0)
+            (output,) = llm.generate([ids], params, use_tqdm=False)
+        assert output.prompt_logprobs[0] is None
+        found.append([entry[i].logprob for i, entry in zip(ids[1:], output.prompt_logprobs[1:], strict=True)])
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
