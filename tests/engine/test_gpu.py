@@ -126,14 +126,22 @@ def test_smollm2_computes_what_float32_on_the_cpu_does():
 
 
 def test_sampling_does_not_depend_on_the_neighbours():
+    """The noise of bf16 may decide one draw in ten; draws keyed by the row would nearly all differ."""
+    drawn = [SamplingParams(temperature=0.8, seed=seed, max_tokens=1, ignore_eos=True) for seed in range(40)]
+    mine = prompts(40, seed=1)
     with make() as llm:
-        mine = SamplingParams(temperature=0.8, seed=42, max_tokens=16, ignore_eos=True)
-        alone = llm.generate([[5, 6, 7]], mine, use_tqdm=False)[0].outputs[0].token_ids
-        other = SamplingParams(temperature=1.0, top_p=0.9, seed=1, max_tokens=30, ignore_eos=True)
-        together = llm.generate([[9] * 50, [5, 6, 7], [8] * 3], [other, mine, other], use_tqdm=False)
-        again = llm.generate([[5, 6, 7]], mine, use_tqdm=False)[0].outputs[0].token_ids
-        assert alone == again
-        assert sum(a == b for a, b in zip(alone, together[1].outputs[0].token_ids, strict=True)) >= 1
+
+        def tokens(outputs):
+            return [output.outputs[0].token_ids[0] for output in outputs]
+
+        alone = []
+        for ids, params in zip(mine, drawn, strict=True):
+            alone += tokens(llm.generate([ids], params, use_tqdm=False))
+        together = tokens(llm.generate(mine, drawn, use_tqdm=False))
+        again = tokens(llm.generate(mine[::-1], drawn[::-1], use_tqdm=False))[::-1]
+    assert len(set(alone)) > 20
+    for found in (together, again):
+        assert sum(a == b for a, b in zip(alone, found, strict=True)) >= 30, (alone, found)
 
 
 def test_a_reader_who_leaves_after_every_output_reads_the_eager_text_up_to_near_ties(eager):
