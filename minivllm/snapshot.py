@@ -1,6 +1,7 @@
 """What an engine looks like between two ticks: an immutable picture, equal whether taken live or replayed."""
 
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 
@@ -77,7 +78,10 @@ class Snapshot:
         printer.text(self.to_text())
 
     def to_text(self) -> str:
-        """An ASCII picture: `.` free, a letter in use, `S` shared, `c` cached; then one line per request."""
+        """An ASCII picture: `.` free, a letter in use, `S` shared, `c` cached; then one line per request.
+
+        64 blocks a line; of lines in a row that are all free the first stands for all.
+        """
         marks = "".join(
             "."
             if b.state == "free"
@@ -94,7 +98,14 @@ class Snapshot:
             f"tick {self.tick}: {self.used} of {self.num_blocks} blocks in use, {self.cached} cached, "
             f"block_size {self.block_size}"
         ]
-        lines += [f"  {at:>4} {marks[at : at + 64]}" for at in range(0, len(marks), 64)]
+        rows = [(at, marks[at : at + 64]) for at in range(0, len(marks), 64)]
+        for free, run in groupby(rows, key=lambda row: not row[1].strip(".")):
+            same = list(run)
+            (first, row), (last, end) = same[0], same[-1]
+            if free and len(same) > 1:
+                lines.append(f"  {first:>4} {row} and so on to {last + len(end) - 1}, all free")
+            else:
+                lines += [f"  {at:>4} {row}" for at, row in same]
         for r in self.requests:
             if r.status != "finished":
                 lines.append(f"  {r.id} {r.status}: {r.tokens} tokens, {r.computed} computed, table {list(r.table)}")

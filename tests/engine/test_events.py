@@ -215,3 +215,20 @@ def test_the_policy_that_is_told_is_the_one_that_chooses(how: dict[str, Any], na
     engine.reconfigure(max_num_seqs=3)
     engine.reconfigure(policy=Priority())
     assert told == [name, "priority"]
+
+
+@pytest.mark.parametrize("blocks", [10, 64, 65, 128, 1000])
+def test_a_snapshot_in_text_shows_every_block_in_use_and_folds_what_is_free(blocks: int) -> None:
+    engine = simulate(blocks=blocks)
+    engine.add(list(range(9)), greedy(9), request_id="A")
+    engine.step()
+    head, first, *rest = engine.snapshot().to_text().splitlines()
+    assert head.startswith(f"tick 1: 3 of {blocks} blocks in use")
+    assert first.split() == ["0", "AAA" + "." * (min(blocks, 64) - 3)]
+    assert rest.pop().startswith("  A running")
+    if blocks <= 64:
+        assert rest == []
+    elif blocks <= 128:
+        assert rest[0].split() == ["64", "." * (blocks - 64)] and len(rest) == 1
+    else:
+        assert rest == [f"    64 {'.' * 64} and so on to {blocks - 1}, all free"]
