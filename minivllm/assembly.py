@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from minivllm.allowed import has_methods, shown
+from minivllm.allowed import has_methods, shown, whole
 from minivllm.config import EngineConfig
 from minivllm.core.contiguous import ALLOCATORS, ContiguousManager
 from minivllm.core.eviction import BY_NAME as EVICTIONS
@@ -53,6 +53,35 @@ def check_parts(
         has_methods("runner", runner, ("launch", "wait", "resize", "close"), "an object like `SimRunner`")
     if kernels is not None and not isinstance(kernels, str):
         has_methods("kernels", kernels, OPS_METHODS, "a name, or an object like `ReferenceOps`")
+
+
+def revise(config: EngineConfig, changes: dict[str, Any], runner: Any) -> EngineConfig:
+    """`config` with `changes`, as a running engine may take them: the pool keeps its size in tokens.
+
+    Raises `ValueError` for settings that cannot change, and for more than `runner` was built for.
+    """
+    if refused := sorted(set(changes) - REBUILD - LIVE):
+        raise ValueError(
+            f"{', '.join(refused)} cannot change on a running engine; these can: {', '.join(sorted(REBUILD | LIVE))}"
+        )
+    if "num_blocks" in changes:
+        changes = {**changes, "num_blocks": whole("num_blocks", changes["num_blocks"], 1)}
+    new = config.replace(**changes)
+    seats = getattr(runner, "max_num_seqs", new.max_num_seqs)
+    if new.max_num_seqs > seats:
+        raise ValueError(
+            f"max_num_seqs is {new.max_num_seqs}; this engine was built with {seats} seats, at most so many"
+        )
+    largest = getattr(runner, "max_num_batched_tokens", None) or new.max_num_batched_tokens
+    if new.max_num_batched_tokens > largest:
+        raise ValueError(
+            f"max_num_batched_tokens is {new.max_num_batched_tokens}; this engine set memory aside for steps of "
+            f"{largest} tokens, at most so many"
+        )
+    if "block_size" in changes and "num_blocks" not in changes:
+        tokens: int = config.num_blocks * config.block_size  # type: ignore[operator]
+        new = new.replace(num_blocks=max(1, tokens // new.block_size))
+    return new
 
 
 def build_cache(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from minivllm import events as ev
 from minivllm.allowed import name_for, shown, whole
 from minivllm.assembly import (
-    LIVE,
     REBUILD,
     SIMULATED_BLOCKS,
     EvictionFactory,
@@ -24,6 +23,7 @@ from minivllm.assembly import (
     build_scheduler,
     check_parts,
     configure,
+    revise,
 )  # fmt: skip
 from minivllm.books import Books
 from minivllm.config import EngineConfig
@@ -292,40 +292,14 @@ class Engine(Books):
         """
         self._check_open()
         self._check_grounded()
-        names = set(changes)
-        check_parts(
-            policy=None if isinstance(policy, str) else policy, eviction=None if isinstance(eviction, str) else eviction
-        )
-        new_policy, new_eviction = self._policy, self._eviction
-        if policy is not None:
-            names.add("policy")
-            new_policy = None if isinstance(policy, str) else policy
-            changes |= {"policy": policy} if isinstance(policy, str) else {}
-        if eviction is not None:
-            names.add("eviction")
-            new_eviction = None if isinstance(eviction, str) else eviction
-            changes |= {"eviction": eviction} if isinstance(eviction, str) else {}
-        if refused := sorted(names - REBUILD - LIVE):
-            raise ValueError(
-                f"{', '.join(refused)} cannot change on a running engine; these can: {', '.join(sorted(REBUILD | LIVE))}"
-            )
-        if "num_blocks" in changes:
-            changes["num_blocks"] = whole("num_blocks", changes["num_blocks"], 1)
-        config = self.config.replace(**changes)
-        seats = getattr(self.runner, "max_num_seqs", config.max_num_seqs)
-        if config.max_num_seqs > seats:
-            raise ValueError(
-                f"max_num_seqs is {config.max_num_seqs}; this engine was built with {seats} seats, at most so many"
-            )
-        largest = getattr(self.runner, "max_num_batched_tokens", None) or config.max_num_batched_tokens
-        if config.max_num_batched_tokens > largest:
-            raise ValueError(
-                f"max_num_batched_tokens is {config.max_num_batched_tokens}; this engine set memory aside for steps of "
-                f"{largest} tokens, at most so many"
-            )
-        if "block_size" in changes and "num_blocks" not in changes:
-            tokens = self.config.num_blocks * self.config.block_size  # type: ignore[operator]
-            config = config.replace(num_blocks=max(1, tokens // config.block_size))
+        parts: dict[str, Any] = {"policy": policy, "eviction": eviction}
+        parts = {name: part for name, part in parts.items() if part is not None}
+        own = {name: None if isinstance(part, str) else part for name, part in parts.items()}
+        check_parts(**own)
+        changes |= {name: part for name, part in parts.items() if isinstance(part, str)}
+        names = set(changes) | set(parts)
+        config = revise(self.config, changes, self.runner)
+        new_policy, new_eviction = own.get("policy", self._policy), own.get("eviction", self._eviction)
         limits = {request.id: request.limit for request in self.scheduler.requests.values()}
         begun = False
         try:
