@@ -60,7 +60,8 @@ view.show()
 # **Look at the pool**: A and B lie in stripes, like a book whose pages were shuffled into another one. **Look at
 # the requests**: for each of them it reads in order. The small number is the *logical* block, its place in the
 # text. The number inside is the *physical* block, its place in memory. Hover over one: the same block lights up
-# on the other side. (Stay at tick 9 for now; we come back to step on.)
+# on the other side. (Stay at tick 9 for now: the memory that we read below is
+# always that of the newest tick. We come back to step on.)
 #
 # That list is the **block table**. There is nothing more to it:
 
@@ -158,18 +159,19 @@ for line in inspect.getsource(type(state).batch).splitlines():
 # made it again, and the cells from there.) In the view, click `8` beside *block_size*, then step. Or from Python:
 
 # %%
-view.set_block_size(8)
-view.step()
+if engine.config.block_size != 8:  # you have not clicked
+    view.set_block_size(8)
+    view.step()
 print(view.sentence)
 
 # %%
 print(engine.snapshot().to_text())
 
 # %% [markdown]
-# What it kept: the requests, their tokens, the pool's size in tokens (24 × 4 = 12 × 8). What it lost: every K and
-# V, since a block of 4 is no block of 8; so all of it is computed again, once. The text does not change by a
-# single token. We let both engines run to their end, the real one with a change too, and compare with runs that
-# nobody disturbed:
+# What it kept: the requests, their tokens, the pool's size in tokens, as near as whole blocks allow (here 24 × 4 = 12
+# × 8). What it lost: every K and V, since a block of 4 is no block of 8; so all of it is computed again, once. The
+# text does not change by a single token. We let both engines run to their end, the real one with a change too, and
+# compare with runs that nobody disturbed:
 
 # %%
 engine.run()
@@ -364,9 +366,9 @@ print("right first token:", {name: wrong[name][0] == right[name].token_ids[0] fo
 print("the scheduler's own books:", stale.audit() or "in order")
 
 # %% [markdown]
-# No error. Both texts begin well, until a block edge; from there each of them has words of the other. And every
-# check on the Python side is content, because Python's table *is* right. Rule: when a text goes wrong at a
-# multiple of `block_size`, compare the two tables first.
+# No error. Both texts begin well, until a block edge; from there on A speaks of B's sun, and in the end both say the
+# same. And every check on the Python side is content, because Python's table *is* right. Rule: when a text goes wrong
+# at a multiple of `block_size`, compare the two tables first.
 #
 # ## Break it: the wrong type
 #
@@ -381,15 +383,16 @@ print("float32:", table.to(torch.float32).view(torch.int32).tolist())
 
 # %% [markdown]
 # With `int64`, every second entry is 0: the stale table once more. (Triton takes the type from the tensor, so our
-# kernels would read it right, at twice the traffic.) Too narrow is as bad: block 40,000 in 16 bits, and slot
-# numbers of a large pool in 32:
+# kernels would read it right, at twice the traffic.) Too narrow is as bad: block 40,000 in 16 bits. And a slot number
+# may fit into 32 bits while its *address* does not, since a kernel multiplies it by the numbers of one slot, here
+# 1,024:
 
 # %%
 print("block 40,000 as int16:", torch.tensor([40_000]).to(torch.int16).item())
-print("slot 3,000,000 × 1024 as int32:", (torch.tensor([3_000_000], dtype=torch.int32) * 1024).item())
+print("address of slot 3,000,000 as int32:", (torch.tensor([3_000_000], dtype=torch.int32) * 1024).item())
 
 # %% [markdown]
-# That is why block tables are `int32` and slots are `int64` in this engine, as in vLLM.
+# That is why block tables are `int32` in this engine, and slots, which are multiplied further, `int64`, as in vLLM.
 #
 # > **Checked against the source.** The article lists three pitfalls. A block table that differs between CPU and
 # > GPU, in content or type: you have just seen both, and neither gave an error. Uninitialised block memory that

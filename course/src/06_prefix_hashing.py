@@ -60,7 +60,7 @@ llm = LLM("packaged", device="cpu", dtype="float32", block_size=16, num_blocks=1
 encode = llm.get_tokenizer().encode
 QUESTIONS = ("Can I return gloves?", "How much does delivery cost?", "Do you sell hoses for children?")
 prompts = [encode(RULES + "\nQuestion: " + question + "\nAnswer:") for question in QUESTIONS]
-print("system prompt:", len(encode(RULES)), "tokens; with a question:", [len(prompt) for prompt in prompts])
+print("all three begin with the same", len(encode(RULES + "\nQuestion:")), "tokens; in all:", [len(p) for p in prompts])
 
 # %%
 predict("06.warm", "How many tokens of the second prompt will be computed?", unit="tokens")
@@ -91,10 +91,10 @@ times = [seconds for _, seconds in asked]
 print("the second is at least three times as fast:", times[0] > 3 * times[1])
 
 # %% [markdown]
-# 256 of 253? "Question:" adds three more tokens that all of them share. Nobody told the engine that these prompts have a
-# common beginning, or how long it is. It found out by itself: each
-# full block has a **name**, a new prompt's blocks are named in the same way, and where the names agree the table
-# simply points at the block that is there.
+# 256 tokens are 16 full blocks: the 253 of the rules, and three more that follow in all of them, the line break,
+# `Question` and `:`. Nobody told the engine that these prompts have a common beginning, or how long it is. It found out
+# by itself: each full block has a **name**, a new prompt's blocks are named in the same way, and where the names agree
+# the table simply points at the block that is there.
 #
 # > **Checked against the source.** The article's measurement: a system prompt of about 1500 tokens, prefill 280 ms
 # > cold and 12 ms warm, 23 times faster; the time of a decode step unchanged. With 1500 tokens we have seen the same on
@@ -137,7 +137,7 @@ print("0 1 2 3 | 4 5 6 7  ", [name.hex()[:6] for name in a])
 print("9 1 2 3 | 4 5 6 7  ", [name.hex()[:6] for name in b])
 
 # %%
-predict("06.zero", "Two prompts of 7 blocks differ in token 0 alone. How many blocks hit?")
+predict("06.middle", "Two prompts of 30 tokens, blocks of 4, differ in token 13 alone. How many blocks hit?")
 
 
 # %%
@@ -150,25 +150,28 @@ def cached_tokens(engine, *asked):
 
 engine = Engine(EngineConfig(block_size=4, num_blocks=64))
 thirty = list(range(30))
-reveal("06.zero", cached_tokens(engine, thirty, [99, *thirty[1:]]) // 4)
-print("differs in token 27:", cached_tokens(engine, [*thirty[:27], 99, *thirty[28:]]) // 4, "blocks hit")
+reveal("06.middle", cached_tokens(engine, thirty, [*thirty[:13], 99, *thirty[14:]]) // 4)
+for place in (0, 27):
+    changed = [*thirty[:place], 99, *thirty[place + 1 :]]
+    print(f"differs in token {place}:", cached_tokens(engine, changed) // 4, "blocks hit")
 
 # %% [markdown]
-# A change costs its own block and *every later one*. Move the timestamp in the picture above to the end of the prompt,
-# and all the blocks before it can be shared.
+# A change costs its own block and *every later one*. In the picture above, move the timestamp into block 5, the end of
+# the system prompt: the five blocks before it are shared.
 #
 # ## Break it: tokens alone
 #
-# Why not hash a block's own tokens and be done? (Switch *hash of* in the picture above to `tokens alone`, and three more
-# rows agree.) If blocks are matched in order, from the first one on, is that not a prefix? Here is an engine with that hash. It
-# has served two prompts before: one about Cairo with our question, and one about Paris with something else. Now comes
-# Paris with our question.
+# Why not hash a block's own tokens and be done? (In the picture above, move the timestamp back into block 2 and
+# switch *hash of* to `tokens alone`: three more rows agree.) If blocks are matched in order, from the first one on,
+# is that not a prefix? Here is an engine with that hash. It has served two prompts before: one about Cairo with our
+# question, and one about Paris with something else. Now comes Paris with our question.
 
 # %%
 paris = encode("The weather in Paris is cold and wet today.")[:8]
 cairo = encode("The weather in Cairo is warm and dry today.")[:8]
 ending = encode(" So before we leave the house this morning, we should put on")
 history = (cairo + ending, paris + encode(" Hello there"), paris + ending)
+print("Paris with our question:", len(paris), "+", len(ending), "tokens")
 
 
 # %%
@@ -187,13 +190,14 @@ def serve(*prompts, **options):
     return engine.result(name)
 
 
-predict("06.alone", "Paris with our question: will its text be right?", choices=["yes", "no"])
+predict("06.alone", "How many tokens of Paris with our question will be found with this hash?", unit="tokens")
 
 # %%
 wrong = serve(*history, hasher=alone, verify_prefix_hits=False)
 right = serve(*history)
-reveal("06.alone", wrong.outputs[0].token_ids == right.outputs[0].token_ids)
-print("cached tokens:", wrong.num_cached_tokens, "with tokens alone,", right.num_cached_tokens, "with the chain")
+reveal("06.alone", wrong.num_cached_tokens, "tokens")
+print("with the chain:", right.num_cached_tokens, "tokens")
+print("the same text:", wrong.outputs[0].token_ids == right.outputs[0].token_ids)
 
 # %%
 for words, result in (("Cairo", serve(cairo + ending)), ("Paris", right), ("Paris, tokens alone", wrong)):
@@ -257,8 +261,9 @@ for length in (11, 12, 13, 14):
     print(f"{length} tokens twice: {again} cached, {length - again} computed")
 
 # %% [markdown]
-# At 12, all three blocks are there, and the third is computed again: its last token has to go through the model, and K
-# and V are written where they are read, in a block of the request's own. vLLM does the same.
+# At 12, all three blocks are there, and still the third is computed again. Its last token has to go through the model,
+# and on its way K and V are written into its block. A shared block is never written to, so the request takes one of its
+# own. That one is empty, so all 4 of its tokens are computed. vLLM does the same.
 #
 # What comes *out* is cached as well. In a chat the answer is part of the next prompt:
 
@@ -290,15 +295,15 @@ for salt in ("anna", "boris", "anna"):
 # %% [markdown]
 # ## Break it: a hit rate of zero
 #
-# Everything is switched on, and nothing is ever found. Look for what is never the same twice in a system prompt: the
-# time, a request id, the name of the user.
+# Everything is switched on, and little or nothing is ever found. Look for what is never the same twice in a system prompt:
+# the time, a request id, the name of the user. Here 40 requests share a system prompt, with a clock somewhere in it.
 
 # %%
-predict("06.clock", "A clock at the very beginning of a system prompt of 480 tokens. Hit rate?", unit="%")
+predict("06.clock", "Prompts of 512 tokens, the clock after the first 160. Hit rate over 40 requests?", unit="%")
 
 # %%
 result = experiments.run("hit-rate")
-reveal("06.clock", result.rows[0][2], "%")
+reveal("06.clock", result.rows[1][2], "%")
 print(result)
 
 # %% [markdown]

@@ -17,14 +17,20 @@ from minivllm.lab.grading import exercise, require
 def slot(student: Callable[[list[int], int, int], int]) -> str:
     """The slot of a position: checked on small tables, then on every position of two live requests."""
     got = student([7, 3, 5], 9, 4)
+    require(got is not None, "your function returned None; is a `return` missing?")
     require(got != 9, "slot 9 is position 9 itself: that is true only if the blocks lie in order; ask the table")
     require(got != 5, "5 is a block, not a slot: with block_size 4, block 5 begins at slot 20")
-    require(got != 20, "position 9 is not the first of its block: add its offset, pos % B")
+    require(
+        got != 20,
+        "20 is where the block begins, the slot of position 8: add the offset pos % B, and count positions from 0",
+    )
     require(got != 6, "table[2] is 5, a block. A block has B slots, so it begins at 5 * 4: multiply before you add")
     require(got != 13, "that is block 3: you asked table[9 % 4]; the logical block is 9 // 4, the rest its place in it")
-    require(got == 21, f"table [7, 3, 5], position 9, block_size 4: table[2] = 5, offset 1, so slot 21, not {got}")
+    require(got == 21, f"table [7, 3, 5], position 9, block_size 4: table[2] = 5, offset 1, so slot 21, not {got!r}")
     got = student([7, 3, 5], 3, 4)
-    require(got == 31, f"table [7, 3, 5], position 3, block_size 4 is the last of block 7: slot 31, not {got}")
+    require(got == 31, f"table [7, 3, 5], position 3, block_size 4 is the last of block 7: slot 31, not {got!r}")
+    got = student([2, 0, 7, 5, 6], 17, 16)
+    require(got == 1, f"with block_size 16, position 17 is token 1 of table[1] = 0: slot 1, not {got!r}; do you use B?")
     engine = two_requests(block_size=4)
     taken: dict[int, str] = {}
     for request in engine.snapshot().requests:
@@ -32,7 +38,7 @@ def slot(student: Callable[[list[int], int, int], int]) -> str:
         for position in range(request.computed):
             right = table[position // 4] * 4 + position % 4
             got = student(table, position, 4)
-            require(got == right, f"{request.id}, table {table}, position {position}: slot {right}, not {got}")
+            require(got == right, f"{request.id}, table {table}, position {position}: slot {right}, not {got!r}")
             taken[got] = request.id
     return f"{len(taken)} tokens of two live requests, each in a slot of its own"
 
@@ -48,14 +54,19 @@ def slot(student: Callable[[list[int], int, int], int]) -> str:
 def blocks_needed(student: Callable[[int, int], int]) -> str:
     """Blocks for n tokens: at the edges, then against what a live engine takes."""
     got = student(17, 16)
+    require(got is not None, "your function returned None; is a `return` missing?")
     require(got != 1, "17 tokens do not fit into one block of 16: round up, not down")
-    require(got == 2, f"17 tokens in blocks of 16 need 2, not {got}")
+    require(got == 2, f"17 tokens in blocks of 16 need 2, not {got!r}")
     got = student(16, 16)
     require(got != 2, "16 tokens fill one block of 16 exactly: no second one is begun")
-    require(got == 1, f"16 tokens in blocks of 16 need 1, not {got}")
-    require(student(0, 16) == 0, f"no tokens need no block, not {student(0, 16)}")
-    huge = 10**17 + 1
-    require(student(huge, 2) == huge // 2 + 1, "for very many tokens it is inexact: use whole numbers, // and not /")
+    require(got == 1, f"16 tokens in blocks of 16 need 1, not {got!r}")
+    got = student(0, 16)
+    require(got == 0, f"no tokens need no block, not {got!r}")
+    huge = 10**17  # and as large a block: who counts blocks one by one is not kept waiting
+    require(
+        student(huge + 1, huge) == 2,
+        f"{huge + 1} tokens in blocks of {huge} need 2: with floats it is inexact; use whole numbers, // and not /",
+    )
     for size in (1, 4, 16):
         engine = two_requests(size)
         for request in engine.snapshot().requests:
@@ -63,7 +74,7 @@ def blocks_needed(student: Callable[[int, int], int]) -> str:
             require(
                 got == len(request.table),
                 f"{request.id} has {request.computed} tokens; with block_size {size} the engine holds "
-                f"{len(request.table)} blocks for it, not {got}",
+                f"{len(request.table)} blocks for it, not {got!r}",
             )
     return "as many as the engine takes, at every block size"
 

@@ -22,9 +22,14 @@ Parting = Callable[[Sequence[int], Sequence[int], int], "tuple[int, int] | None"
 def block_hashes(student: Names) -> str:
     """A list of names: on small prompts, then as a forecast of what a live engine finds in its cache."""
     got = student([1, 2, 3, 4, 5], 2)
+    require(got is not None, "your function returned None; is a `return` missing?")
     require(isinstance(got, list | tuple), f"give a list of names, not {type(got).__name__}")
     require(len(got) != 3, "5 tokens in blocks of 2 are two full blocks; the unfinished third has no name yet")
     require(len(got) == 2, f"5 tokens in blocks of 2 are two full blocks, so two names, not {len(got)}")
+    require(
+        len(student([1, 2, 3, 4], 2)) == 2,
+        "4 tokens in blocks of 2 fill two blocks exactly: the last one is full and has a name",
+    )
     alone = [block_hash(ROOT, [1, 2]), block_hash(ROOT, [3, 4])]
     require(
         list(got) != alone, "each name comes from its own tokens alone: after another beginning it would be the same"
@@ -40,7 +45,7 @@ def block_hashes(student: Names) -> str:
     hits = 0
     for seed in range(12):
         size, first, second = pair(seed)
-        names = [student(first, size), student(second, size)]
+        names = [student(list(first), size), student(list(second), size)]
         shared = next((i for i, (a, b) in enumerate(zip(*names, strict=False)) if a != b), min(map(len, names)))
         forecast = min(shared, (len(second) - 1) // size) * size
         found = cached(first, second, size)
@@ -68,15 +73,21 @@ def first_mismatch(student: Parting) -> str:
     require(got is not None, "tokens 3 differ, 4 against 9: that is no None")
     require(got != (3, 3), "index 3 lies in block 1: a block has B tokens")
     require(got != (1, 2), "that is where the block begins; the token that differs has index 3")
-    require(got == (1, 3), f"[1, 2, 3, 4, 5, 6] and [1, 2, 3, 9, 5, 6] in blocks of 2 part at (1, 3), not {got}")
+    require(got == (1, 3), f"[1, 2, 3, 4, 5, 6] and [1, 2, 3, 9, 5, 6] in blocks of 2 part at (1, 3), not {got!r}")
     got = student([7], [8], 4)
-    require(got == (0, 0), f"the first tokens differ: (0, 0), not {got}")
+    require(got == (0, 0), f"the first tokens differ: (0, 0), not {got!r}")
     got = student([1, 2, 3], [1, 2, 3, 4], 2)
-    require(got is None, f"one prompt is the beginning of the other: no token differs, so None, not {got}")
+    require(got is None, f"one prompt is the beginning of the other: no token differs, so None, not {got!r}")
+    got = student([1, 2, 3, 4], [1, 2, 3], 2)
+    require(got is None, f"the second is the beginning of the first: no token differs, so None, not {got!r}")
     require(student([1, 2], [1, 2], 2) is None, "equal prompts: None")
+    got = student([1, 2, 3, 4, 5], [1, 9, 3, 8, 5], 4)
+    require(got == (0, 1), f"tokens 1 and 3 differ, and the first of them is token 1 in block 0: (0, 1), not {got!r}")
+    got = student([1, 2, 3], [1, 2, 9], 2)
+    require(got == (1, 2), f"an unfinished block can differ too, here in token 2: (1, 2), not {got!r}")
     for seed in range(12):
         size, first, second = pair(seed)
-        part = student(first, second, size)
+        part = student(list(first), list(second), size)
         blocks = min(len(first) // size, (len(second) - 1) // size)
         forecast = size * (blocks if part is None else min(part[0], blocks))
         found = cached(first, second, size)
