@@ -16,9 +16,8 @@
 # | --- | --- | --- |
 # | Python, and a rough idea of what a transformer is | 15 min | any laptop; no GPU is needed |
 #
-# **What will I run, and is my machine ready?** One core of the computer that built these pages writes about 25
-# tokens a second with a model of 135 million weights: faster than you read. Yours will do something like it. Let
-# us find out.
+# **What will I run, and is my machine ready?** One core of a computer is enough for a model of 135 million
+# weights to write faster than you read. How fast is yours? Let us find out.
 #
 # Every page comes with the outputs of one run. They would tell you the answers too early: *Edit ▸ Clear Outputs of All
 # Cells* takes them away.
@@ -189,9 +188,9 @@ check("00.setting", mine)
 # mine = START.replace(max_num_seqs=6)
 # ```
 #
-# `max_num_seqs` is the number of seats. With one seat the requests go one after another, 6 ticks each. With six
-# they share the ticks: 9 in all. More memory or a larger token budget changes nothing, because nobody waited for
-# those.
+# `max_num_seqs` is the number of seats. With one seat the requests go one after another, 6 ticks each. With six they
+# share the ticks: 9 in all. More memory or a larger token budget changes nothing, because nobody waited for those.
+# (With six seats the budget comes next: 16 tokens a tick do not hold six prompts; with 128 it is 6 ticks.)
 #
 # </details>
 
@@ -251,7 +250,7 @@ with expect(ValueError, match="block_size is 0"):
 # | block, pool | the memory for requests, cut into equal pieces; all of them together |
 # | live edge | the last tick that has run |
 #
-# **Is your machine ready?** If the cells above ran, it is. It writes some tens of tokens per second, and every
+# **Is your machine ready?** If the cells above ran, it is. It writes several tokens per second, and every
 # tick of it can be looked at.
 
 # %%

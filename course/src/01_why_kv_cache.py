@@ -51,6 +51,8 @@ engine = llm.engine
 rows = []
 engine.bus.subscribe(lambda event: event.kind == "run" and rows.append((event.start, event.count)))
 
+# %%
+rows.clear()
 prompt = llm.tokenizer.encode("Once upon a time, there was a")
 forty = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 answer = llm.generate(prompt, forty, use_tqdm=False)[0].outputs[0]
@@ -93,7 +95,14 @@ print("steps:", len(without_cache), " the first four:", without_cache[:4])
 reveal("01.positions", sum(count for _, count in without_cache), "positions")
 
 # %% [markdown]
-# The same words, 23 times the work. Step through both. **Look at the hatched area**: all of it was known already.
+# The same words, 23 times the work. What is kept instead takes memory: a key and a value for each token, in each of 30
+# layers. How much that is will be counted below, and the picture tells it too. What do you think?
+
+# %%
+predict("01.bytes", "How many bytes does one token of this model occupy?", unit="bytes")
+
+# %% [markdown]
+# Step through both. **Look at the hatched area**: all of it was known already.
 
 # %%
 names = [llm.tokenizer.decode([token]) for token in text]
@@ -157,9 +166,6 @@ print("at least four times faster:", without > 4 * kept)
 # allocates once: layers, K and V, blocks, tokens in a block, heads, numbers per head.
 
 # %%
-predict("01.bytes", "How many bytes does one token of this model occupy?", unit="bytes")
-
-# %%
 pool = engine.runner.kv
 print(tuple(pool.shape), pool.dtype)
 layers, two, blocks, block_size, heads, numbers = pool.shape
@@ -210,7 +216,8 @@ for name, weights, kv_heads in (("Llama-2-7B", 6_738_415_616, 32), ("Llama-3-8B"
     print(f"{name}: weights {2 * weights // 10**6:,} MB, one text {one_text // 2**20} MiB, room for {left // one_text}")
 
 # %% [markdown]
-# > **Checked against the source.** The article that this course began with gives the formula as 2 × layers ×
+# > **Checked against the source.** The article that this course began with, a Chinese one on
+# > PagedAttention and prefix caching as nano-vllm does them, gives the formula as 2 × layers ×
 # > *heads* × head_dim × tokens × bytes, and the example: 32 layers, 32 heads of 128, 2048 tokens, fp16, 1 GiB per
 # > sequence, 8 GiB for eight, beside 14 GB of weights for a 7B model, so that a 24 GB card fills up.
 # >
@@ -250,8 +257,8 @@ check("01.kv_bytes", kv_bytes)
 # </details>
 
 # %% [markdown]
-# **2.** `positions(prompt, new, cached)`: how many positions are computed to write `new` tokens after a prompt? A
-# live engine checks your numbers.
+# **2.** `positions(prompt, new, cached)`: how many positions are computed to write `new` tokens after a prompt of
+# `prompt` tokens? `cached` is True or False. A live engine checks your numbers.
 
 
 # %%
@@ -355,7 +362,7 @@ with expect(ValueError, match="need 703125.0 MiB"):
 # them once too, so the long step is cheaper per position.
 # </details>
 #
-# **4.** Could the cache store the *text* instead, and be a thousand times smaller?
+# **4.** Could the cache store the *text* instead, and be ten thousand times smaller?
 #
 # <details><summary>Answer</summary>
 # The engine does keep the token ids. But K and V are what a step needs; from the ids it must compute them again.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from minivllm.allowed import shown
 from minivllm.core.cache import Cache, Shortage
 from minivllm.core.plan import Draft, Join, Plan
 from minivllm.core.policy import FCFS, Policy
@@ -171,7 +172,7 @@ class Scheduler:
         if len(self.running) != known:
             raise ValueError(f"the policy changed the list of running requests; {_RULE}")
         if victim not in self.running:
-            raise ValueError(f"the policy's victim is {victim!r}, which is not running; {_RULE}")
+            raise ValueError(f"the policy's victim is {shown(victim)}, which is not running; {_RULE}")
         return victim
 
     def recover(self, plan: Plan) -> None:
@@ -238,7 +239,7 @@ class Scheduler:
             if len(self.waiting) != known:
                 raise ValueError(f"the policy changed the list of waiting requests; {_RULE}")
             if request not in self.waiting:
-                raise ValueError(f"the policy picked {request!r}, which is not waiting; {_RULE}")
+                raise ValueError(f"the policy picked {shown(request)}, which is not waiting; {_RULE}")
             short = self._hindrance(draft, request) or self.cache.open(
                 request, self.spare_blocks if self.running else 0
             )

@@ -132,6 +132,8 @@ def _blame(error: Exception, answer: Any, results: list[Any]) -> str:
             if where
             else f"your class cannot be used ({in_short(error)})"
         )
+    if not callable(answer) and isinstance(error, TypeError) and "not callable" in str(error):
+        return f"give the function itself, its name without brackets, not {shown(answer)}"
     code = getattr(answer, "__code__", None)
     inside = code is None or any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
     if inside or not results:

@@ -51,6 +51,10 @@ def test_an_error_in_the_answer_is_shown_with_its_line():
     assert verdict.words.startswith("your code raised TypeError: 'int' object is not subscriptable (line 3: return y")
 
 
+def test_a_result_in_place_of_the_function_is_named():
+    assert grade("03.double", 4).words == "give the function itself, its name without brackets, not 4"
+
+
 def test_hints_come_one_by_one_and_are_counted(capsys):
     hint("03.double")
     hint("03.double", 3)

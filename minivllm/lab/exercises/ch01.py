@@ -1,9 +1,11 @@
 """Chapter 01: what keeping K and V costs in bytes, and what not keeping them costs in work."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.allowed import shown
 from minivllm.lab.grading import Wrong, exercise, require
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -44,17 +46,26 @@ PER_TOKEN = {"Llama-2-7B": 524_288, "Llama-3-8B": 131_072, "Qwen3-0.6B": 114_688
 def kv_bytes(student: Callable[[dict[str, Any], int], int]) -> str:
     """Bytes of K and V for a model's config and a number of tokens."""
     llama = CONFIGS["Llama-3-8B"]
-    small = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 64}
-    plain = _ask(student, small | {"torch_dtype": "float16"}, 10)  # 2 * 2 * 4 * 16 numbers per token
-    require(plain != 2560, "half of it is missing: a token leaves a key *and* a value")
-    require(plain != 512, "that is one token: multiply by the tokens")
+    small = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 64}
+    plain = _ask(student, small | {"torch_dtype": "float16"}, 10)  # 2 * 3 * 4 * 16 numbers per token
     wide = _ask(student, small | {"torch_dtype": "float32"}, 10)
+    same = (
+        'float32 numbers take 4 bytes, float16 ones 2, but both give the same: multiply by BYTES[config["torch_dtype"]]'
+    )
+    require(wide != plain, same)
+    require(plain != 3840, "half of it is missing: a token leaves a key *and* a value")
+    require(plain != 2560, "the layers are missing: each of them keeps its own K and V")
+    require(plain != 768, "that is one token: multiply by the tokens")
     require(wide == 2 * plain, f"float32 numbers take 4 bytes, float16 ones 2: {wide} cannot be right beside {plain}")
     require(
-        plain == 5120, f"2 layers, 4 heads of 16, float16, 10 tokens: 2 · 2 · 4 · 16 · 2 · 10 = 5120 bytes, not {plain}"
+        plain == 7680, f"3 layers, 4 heads of 16, float16, 10 tokens: 2 · 3 · 4 · 16 · 2 · 10 = 7680 bytes, not {plain}"
     )
     grouped = _ask(student, llama, 1)
-    require(grouped != 524_288, "Llama-3-8B has 32 query heads, but only 8 KV heads: only those are kept")
+    require(
+        grouped != 524_288,
+        "524,288 is what all 32 heads of Llama-3-8B would take: 8 KV heads are kept, each as wide as a query head, "
+        "hidden_size // num_attention_heads",
+    )
     require(grouped == 131_072, f"Llama-3-8B keeps 131,072 bytes for a token, not {grouped}")
     qwen = _ask(student, CONFIGS["Qwen3-0.6B"], 1)
     require(
@@ -69,7 +80,7 @@ def kv_bytes(student: Callable[[dict[str, Any], int], int]) -> str:
 
 def _ask(student: Callable[[dict[str, Any], int], int], config: dict[str, Any], tokens: int) -> int:
     try:
-        return student(dict(config), tokens)
+        found = student(dict(config), tokens)
     except KeyError as error:
         name = error.args[0]
         if name in config:
@@ -79,6 +90,9 @@ def _ask(student: Callable[[dict[str, Any], int], int], config: dict[str, Any], 
             "head_dim": "then it is hidden_size // num_attention_heads",
         }.get(str(name), "no config has it")
         raise Wrong(f"this config.json does not say {name}: {meaning}") from None
+    number = found is None or isinstance(found, Real)  # None is named as a missing `return`, later
+    require(number, f"give a number of bytes, not {shown(found)}: BYTES[config['torch_dtype']] are those of one number")
+    return found
 
 
 @exercise(
@@ -104,6 +118,9 @@ def positions(student: Callable[[int, int, bool], int]) -> str:
             "without a cache the text that is computed grows by one with every new token",
         )
         told = _on_an_engine(prompt, new, cached=False)
+        require(
+            lost != told + new, "without a cache too, the first step computes the prompt alone: nothing is written yet"
+        )
         require(
             lost == told,
             f"prompt {prompt}, {new} new, without a cache: the engine computes {told} positions, not {lost}",

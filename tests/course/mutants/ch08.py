@@ -5,6 +5,17 @@ from mutants import Mutant
 AGEING = """        if tick - oldest.arrived_tick > 100:
             return oldest
 """
+FOR_STRANGERS = """
+class Mine:
+    def pick(self, waiting, cache, tick):
+        for request in waiting:
+            if not cache.match(request) and tick - request.arrived_tick > 100:
+                return request
+        return max(waiting, key=lambda request: (len(cache.match(request)), request.arrival))
+
+    def victim(self, running):
+        return running[-1]
+"""
 
 MUTANTS = {
     "08.config": [
@@ -20,6 +31,12 @@ MUTANTS = {
             says="larger blocks",
         ),
         Mutant("leaves memory unused", ("num_blocks=256", "num_blocks=170"), says="use all the memory"),
+        Mutant(
+            "takes blocks that are a little too large",
+            ("block_size=16, num_blocks=256", "block_size=48, num_blocks=85"),
+            says="smaller blocks find more",
+        ),
+        Mutant("keeps half of it back", ("num_blocks=256", "num_blocks=256, watermark=0.5"), says="holds it back"),
         Mutant(
             "switches the cache off",
             ("num_blocks=256", "num_blocks=256, enable_prefix_caching=False"),
@@ -51,6 +68,7 @@ MUTANTS = {
             says="changed the list of waiting",
         ),
         Mutant("ages too slowly", ("> 100", "> 5000"), says="let them age"),
+        Mutant("thinks of strangers only", source=FOR_STRANGERS, says="let them age"),
         Mutant("gives a place in the line", ("return oldest", "return 0"), says="not waiting"),
         Mutant("gives an instance", source="Mine = object()", says="give the class itself"),
         Mutant("has no victim", ("def victim(", "def prey("), says="it lacks victim"),
