@@ -50,6 +50,7 @@ while engine.has_unfinished:
     began = time.perf_counter()
     engine.step()
     times.append(time.perf_counter() - began)
+ceilings = max(ceilings, roofline.measure("cpu", torch.float32), key=lambda measured: measured.read)
 least = shapes.bytes_of_weights(spec, 4) / ceilings.read
 measured = statistics.median(times)
 
@@ -68,7 +69,8 @@ print("slower than the limit:", measured > least)
 
 # %% [markdown]
 # The **limit** is one division: the bytes that have to be read, by the rate at which memory can be read. It needs no
-# model of the processor and no benchmark of somebody else's. The rate was measured a second ago, in the same process.
+# model of the processor and no benchmark of somebody else's. The rate was measured just before and just after, in the
+# same process.
 #
 # ## A large GPU
 #
@@ -132,11 +134,11 @@ roof.show()
 print(roof.sentence)
 
 # %% [markdown]
-# **Move the point to the right** with the slider for requests: it climbs the slope and never reaches the ridge.
-# However many requests there are, each token of context is read and used for one of them alone. This model's decoding
-# is bound by memory, whatever the batch. **Look at the diamond**: a prompt of 1530 tokens stands on the flat roof,
-# since every weight that is read is used 1530 times. If 1500 of them are found in the cache, it slides down to the
-# slope: a prefix hit turns a prefill into something like a decode step.
+# **Move the point to the right** with the slider for requests: it climbs the slope and never reaches the *ridge*,
+# where slope and roof meet. However many requests there are, each token of context is read and used for one of them
+# alone. This model's decoding is bound by memory, whatever the batch. **Look at the diamond**: a prompt of 1530
+# tokens stands on the flat roof, since every weight that is read is used 1530 times. If 1500 of them are found in the
+# cache, it slides down to the slope: a prefix hit turns a prefill into something like a decode step.
 
 # %% [markdown]
 # Is that a law? No. What a request brings along is arithmetic for one token, and K and V to read for all of its
@@ -161,10 +163,12 @@ reveal("09.hit", round(first[0]["cold ms"] / first[0]["warm ms"], 1), "times")
 # %% [markdown]
 # > **Checked against the source.** The article measured 280 ms cold and 12 ms warm. Here a cold prefill of the same
 # > length takes 5 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
-# > is left at 2.4 ms is what does not shrink: launching, planning, many small kernels. With 16 prompts at once they are
-# > shared, and it is 7 times. With 128 the host has 195,840 tokens to name and to admit, and it is 2 times. On the
-# > two cores of a CPU, where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill costs
-# > *you*, less what a step costs anyhow.
+# > is left at 2.4 ms is what does not shrink: launching, planning, many small kernels. With 16 prompts at once they
+# > are shared, and it is 7 times. With 128 it is 2 times, and "cold" is no longer cold: a step takes 16,384 tokens,
+# > so whoever comes after the first step finds the beginning that it wrote, 174,096 of 195,840 tokens in all. What
+# > is left in both columns is the host, which has all of them to name and to admit. On the two cores of a CPU,
+# > where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill costs *you*, less what a
+# > step costs anyhow.
 #
 # ## Where does the rest go?
 #
@@ -285,10 +289,11 @@ for row in run.of("step"):
     print(f"recorded, {row['batch']:3} requests: kernels {row['gpu ms']:.2f} ms, step {row['ms']:.2f} ms")
 
 # %% [markdown]
-# As long as the host is faster than the GPU, it costs nothing at all, or nearly. **Look at the last rows**: a step takes
-# as long as its kernels, give or take one in a hundred (kernels overlap a little at their ends). The host is hidden.
-# And the text is the same. A request that ends or is aborted in the meantime has one step too many in flight: its
-# result is thrown away, by its *epoch*.
+# As long as the host is faster than the GPU, it costs nothing at all, or nearly. **Look at the last rows**: a step
+# takes as long as its kernels, give or take three in a hundred (kernels overlap a little at their ends, and a short
+# step leaves a gap behind it). The host is hidden. And the text is the same. A request that ends or is aborted in the
+# meantime has one step too many in flight. Its result is thrown away: it carries the request's *epoch*, and the request
+# has another by now, or is gone.
 #
 # ## All of it together
 #
@@ -332,8 +337,9 @@ check("09.decode_bound", decode_bound)
 # </details>
 
 # %% [markdown]
-# **2.** `graph_sizes(most)`: batch sizes to capture, if at most `most` requests run. Every batch must find a graph
-# with not much padding, the last size is `most`, and there are at most `9 + most // 8` of them.
+# **2.** `graph_sizes(most)`: batch sizes to capture, if at most `most` requests run. The sizes ascend, each of
+# them once; every batch finds a graph of at most twice its size, the last size is `most`, and there are at most
+# `9 + most // 8` of them.
 
 
 # %%
@@ -365,8 +371,9 @@ check("09.graph_sizes", graph_sizes)
 # **2.** The weights are stored in 8 bits. What is that worth at one request, and what at 256 with 640 tokens each?
 #
 # <details><summary>Answer</summary>
-# At one request nearly half of the time. At 256, weights are 6 % of what is read, so 3 %. There it is the K and V
-# that have to shrink: `kv_cache_dtype="fp8"`.
+# At one request nearly half of the *limit*. The step itself is three times its limit, so it gains less unless its
+# kernels improve too. At 256, weights are 6 % of what is read, so 3 %. There it is the K and V that have to shrink:
+# `kv_cache_dtype="fp8"`.
 # </details>
 #
 # **3.** Your profile shows the GPU idle between steps. Two things to look at?

@@ -126,6 +126,8 @@ def grade(name: str, answer: Any) -> Verdict:
 def _blame(error: Exception, answer: Any, results: list[Any]) -> str:
     """Whether the student's code raised the error, or what it gave back was of no use to the checker."""
     if isinstance(answer, type):
+        if isinstance(error.__cause__, StopIteration):  # `next` on nothing, inside a generator of ours
+            error = error.__cause__
         where = _own_line(error)
         return (
             f"your code raised {in_short(error)} ({where})"

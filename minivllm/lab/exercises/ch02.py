@@ -2,8 +2,12 @@
 
 import random
 from collections.abc import Callable, Iterator
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
+from minivllm.allowed import shown
 from minivllm.core.contiguous import FirstFit
 from minivllm.lab.grading import exercise, require
 
@@ -45,12 +49,12 @@ def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
         (6, [(0, 6)], 0, "everything is in use, so the largest hole has 0 slots"),
         (10, [(6, 4), (0, 2)], 4, "the pieces come in any order: sort them by start; the hole is 2 to 5, 4 slots"),
     ):
-        got = student(size, list(extents))
+        got = _number(student(size, list(extents)))
         require(got == right, f"{size} slots, in use {extents}: {why}. You said {got}")
     tried = 0
     for size, extents, allocator in memories():
         holes = [length for _, length in allocator.holes()]
-        got, right = student(size, list(extents)), max(holes, default=0)
+        got, right = _number(student(size, list(extents))), max(holes, default=0)
         require(got == right, f"{size} slots, in use {extents}: the engine has holes of {holes}, you said {got}")
         tried += 1
     return f"as the engine's own allocator on {tried} random memories"
@@ -74,13 +78,25 @@ def can_admit(student: Callable[..., Any]) -> str:
         (9, [4, 4], 4, False, "9 tokens need 3 blocks of 4, round up; 2 are free"),
         (8, [], 4, False, "there is no free block at all"),
         (1, [3, 3], 4, False, "no hole holds a whole block of 4: 3 + 3 slots are no block"),
+        (12, [6, 6], 4, False, "a hole of 6 holds one block of 4: two blocks are free, and 3 are needed"),
     ):
-        got = student(tokens, list(holes), size)
+        got = _truth(student(tokens, list(holes), size))
         layout = "contiguous" if size is None else f"paged, block_size {size}"
-        require(isinstance(got, bool), f"say True or False, not {got!r}")
         require(got is right, f"{tokens} tokens, holes {holes}, {layout}: {right}, since {why}")
     tried = _against_the_allocator(student)
     return f"one hole or any blocks: right for {tried} requests"
+
+
+def _number(got: Any) -> Any:
+    require(got is not None, "your function gave None: is a `return` missing?")
+    require(isinstance(got, Real) and not isinstance(got, bool), f"give a number of slots, not {shown(got)}")
+    return got
+
+
+def _truth(got: Any) -> bool:
+    require(got is not None, "your function gave None: is a `return` missing, perhaps at its end?")
+    require(isinstance(got, bool | np.bool_), f"say True or False, not {shown(got)}")
+    return bool(got)
 
 
 def _against_the_allocator(student: Callable[..., Any]) -> int:
@@ -92,8 +108,9 @@ def _against_the_allocator(student: Callable[..., Any]) -> int:
         for given, layout, right in (
             (holes, None, allocator.allocate(tokens) is not None),
             (aligned, block, sum(aligned) // block >= -(-tokens // block)),
+            (holes, block, sum(aligned) // block >= -(-tokens // block)),
         ):
-            got = student(tokens, list(given), layout)
+            got = _truth(student(tokens, list(given), layout))
             where = "contiguous" if layout is None else f"block_size {block}"
             require(got is right, f"{tokens} tokens, holes {given}, {where}: the engine says {right}, you {got}")
             tried += 1

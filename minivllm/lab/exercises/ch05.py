@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from minivllm.allowed import shown
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
 from minivllm.lab.budget import Share, engine_with
@@ -61,7 +62,8 @@ def _asked(student: Share, budget: int, decodes: list[str], prompts: list[tuple[
     got: Any = student(budget, list(decodes), list(prompts))
     if got is ...:
         raise NotAttempted
-    require(isinstance(got, Mapping), f"give a dict, id -> tokens, not {got!r}")
+    require(got is not None, "your function gave None: is a `return` missing?")
+    require(isinstance(got, Mapping), f"give a dict, id -> tokens, not {shown(got)}")
     return dict(got)
 
 

@@ -48,7 +48,7 @@ def queue(student: Callable[[], Eviction]) -> str:
     got = made.pop()
     require(got is not None, "pop gives the block back")
     require(got != 7, "pop takes from the front: 5 has waited longest, 7 came last")
-    require(got == 5, f"pop takes from the front: 5, not {got}")
+    require(got == 5, f"pop takes from the front: 5, not {got!r}")
     require(list(made) == [9, 7], f"popped blocks are gone: 9, 7 are left, not {list(made)}")
     made.insert(5)
     require(list(made) == [9, 7, 5], f"a block that comes back joins at the end: 9, 7, 5, not {list(made)}")
@@ -71,6 +71,12 @@ def queue(student: Callable[[], Eviction]) -> str:
         "pop takes longer, the more blocks were taken from the front before: a dict steps over the places of all of them. "
         "OrderedDict.popitem(last=False) does not",
     )
+    for what in ("insert", "remove", "pop", "len"):
+        few, many = (min(_taking(student, what, held) for _ in range(3)) for held in (500, 20_000))
+        require(
+            many < 8 * few,
+            f"{what} takes {many / few:.0f} times as long with 20,000 blocks as with 500: it walks through them",
+        )
     for seed in SEEDS:
         mine, lru = (shared_beginnings(order, 40, seed) for order in (student, LRU))
         require(
@@ -132,9 +138,30 @@ def _popping(student: Callable[[], Eviction], gone: int) -> float:
     return median(once() for _ in range(101))
 
 
+def _taking(student: Callable[[], Eviction], what: str, held: int) -> float:
+    """Seconds that one call takes (median of 51) while some blocks are held."""
+    made = student()
+    for block in range(held):
+        made.insert(block)
+    calls: dict[str, Callable[[int], object]] = {
+        "insert": lambda number: made.insert(held + number),
+        "remove": lambda number: made.remove(held // 2 + number),
+        "pop": lambda _: made.pop(),
+        "len": lambda _: len(made),
+    }
+
+    def once(number: int) -> float:
+        call = calls[what]
+        begin = time.perf_counter()
+        call(number)
+        return time.perf_counter() - begin
+
+    return median(once(number) for number in range(51))
+
+
 def _begun(student: Callable[[], Any]) -> Any:
     """An instance, if it does anything at all."""
-    require(isinstance(student, type), f"give the class itself, not {type(student).__name__}")
+    require(isinstance(student, type), "give the class itself, its name without brackets")
     lacking = [name for name in METHODS if not hasattr(student, name)]
     require(not lacking, f"it lacks {', '.join(lacking)}")
     made = student()

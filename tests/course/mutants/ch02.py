@@ -13,6 +13,7 @@ MUTANTS = {
         Mutant("does not sort", ("sorted(extents)", "extents"), says="sort them by start"),
         Mutant("forgets the beginning", ("largest = at = 0", f"largest, at = 0, {AFTER}"), says="before the first"),
         Mutant("adds the holes up", (GAP, "largest += start - at"), says="do not add up"),
+        Mutant("says nothing", source="def largest_hole(size, extents): pass", says="`return` missing"),
         Mutant("keeps the last hole", (GAP, "largest = start - at"), says="not the last one"),
     ],
     "02.can_admit": [
@@ -23,6 +24,12 @@ MUTANTS = {
             "looks for one hole", (BLOCKS, "max([h // block_size for h in holes], default=0)"), says="does not matter"
         ),
         Mutant("counts slots, not blocks", (BLOCKS, "sum(holes) // block_size"), says="no block"),
+        Mutant(
+            "adds up holes that are large enough",
+            (BLOCKS, "sum(h for h in holes if h >= block_size) // block_size"),
+            says="a hole of 6 holds one block of 4",
+        ),
+        Mutant("says nothing", source="def can_admit(tokens, holes, block_size=None): pass", says="`return` missing"),
         Mutant("stumbles over no hole", (FIT, "max(holes) >= tokens"), says="max()"),
     ],
 }

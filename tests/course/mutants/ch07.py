@@ -55,6 +55,19 @@ MUTANTS = {
             ("self.order[block] = None", "self.order |= {} if block in list(self.order) else {block: None}"),
             says="inserting one of 2,000 blocks compares",
         ),
+        Mutant(
+            "copies all to take one",
+            (
+                "return self.order.popitem(last=False)[0]",
+                "block = list(self.order)[0]; del self.order[block]; return block",
+            ),
+            says="it walks through them",
+        ),
+        Mutant(
+            "counts one by one",
+            ("return len(self.order)", "return sum(1 for _ in self.order)"),
+            says="it walks through them",
+        ),
         Mutant("takes from the back", ("last=False", "last=True"), says="from the front"),
         Mutant("does not give the block back", ("return self.order", "self.order"), says="gives the block back"),
         Mutant(

@@ -16,6 +16,11 @@ MUTANTS = {
         Mutant("counts K and V apart", ("context * kv)", "context * 2 * kv)"), says="do not count them twice"),
         Mutant("gives milliseconds", (WHOLE, f"1000 * {WHOLE}"), says="the answer is in seconds"),
         Mutant("returns nothing", ("return ", ""), says="is a `return` missing?"),
+        Mutant(
+            "forgets the brackets", (WHOLE, "weights + batch * context * kv / bandwidth"), says="brackets are missing"
+        ),
+        Mutant("rounds to seconds", (" / bandwidth", " // bandwidth"), says="do not round"),
+        Mutant("computes with other numbers", (" / bandwidth", " / 4.574e12"), says="compute with the arguments"),
         Mutant("gives a rate", (WHOLE, "bandwidth / (weights + batch * context * kv)"), says="that is a rate"),
     ],
     "09.graph_sizes": [
@@ -30,6 +35,16 @@ MUTANTS = {
             "has one graph only",
             ("[size for size in [1, 2, 4, *range(8, most, 8)] if size < most] + [most]", "[most]"),
             says="mostly padding",
+        ),
+        Mutant(
+            "pads one request to 16",
+            ("[1, 2, 4, *range(8, most, 8)]", "range(16, most, 16)"),
+            says="1 request in a graph of 16",
+        ),
+        Mutant(
+            "names halves of requests",
+            source="def graph_sizes(most): return sorted(most / 2**k for k in range(10) if most / 2**k >= 1)",
+            says="no whole number of requests",
         ),
         Mutant("names sizes twice", ("+ [most]", "+ [most, most]"), says="each size once"),
         Mutant("starts at none", ("[1, 2, 4,", "[0, 1, 2, 4,"), says="a graph for 0"),
