@@ -175,7 +175,7 @@ def _own_line(error: BaseException) -> str:
     """Where in the methods of a student's class, or in functions they call, it happened; "" if nowhere."""
     codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     named = [(code, line) for code, line in codes if not code.co_name.startswith("<")]  # not a lambda: its `def`
-    theirs = [(code, line) for code, line in named if not code.co_filename.startswith(NOT_THEIRS)]
+    theirs = [(code, line) for code, line in named if not code.co_filename.startswith((*NOT_THEIRS, "<string>"))]
     if not theirs:
         return ""
     code, line = theirs[-1]

@@ -29,6 +29,7 @@ CASES = (
     Case("a single page", (3,), (1, 1), 8, 4, 0.0),
     Case("three pages whose scores rise", (12,), (1, 1), 8, 4, 2.0),
     Case("three pages whose scores fall", (12,), (1, 1), 8, 4, -2.0),
+    Case("three pages whose scores lie far below zero, and fall", (12,), (1, 1), 8, 4, -500.0),
     Case("ragged requests of 1, 4, 5 and 11 tokens", (1, 4, 5, 11), (2, 1), 16, 4, 0.5),
     Case("4 query heads on 2 key heads", (7, 9), (4, 2), 8, 8, 0.5),
     Case("3 query heads on 3 key heads, blocks of 16", (20,), (3, 3), 32, 16, 0.0),
@@ -36,6 +37,7 @@ CASES = (
 MISTAKES = (
     (("tl.exp(m - m2)", "tl.exp(m2 - m)"), "a is the wrong way round: it must be at most 1, since the maximum can only rise"),
     (("tl.exp(m - m2)", "1.0"), "nothing shrinks: what was summed under a smaller maximum must be multiplied by exp(m - m2)"),
+    (("tl.exp(m - m2)", "0.0"), "only the last page counts: what was summed before shrinks by exp(m - m2), and stays"),
     (("a * l +", "l +"), "l must shrink too, by the same a as acc"),
     (("a * acc +", "acc +"), "acc must shrink too, by the same a as l"),
     (("tl.sum(p[:, None] * v, axis=0)", "tl.sum(v, axis=0)"), "the values are summed without their weights p"),
@@ -58,14 +60,14 @@ def stage(case: Case, seed: int) -> Call:
     order = torch.randperm(sum(needed), generator=draw).tolist()
     q = torch.randn(len(case.lens), q_heads, case.dim, generator=draw)
     kv = torch.full((2, sum(needed), case.size, kv_heads, case.dim), torch.nan)
-    tables = torch.full((len(case.lens), max(needed) + 1), 10_000_019, dtype=torch.int32)
+    tables = torch.full((len(case.lens), max(needed) + (len(needed) > 1)), 10_000_019, dtype=torch.int32)
     for row, n in enumerate(case.lens):
         for at in range(n):
             if at % case.size == 0:
                 tables[row, at // case.size] = order.pop()
             slot = kv[:, tables[row, at // case.size], at % case.size]
             slot.copy_(torch.randn(slot.shape, generator=draw))
-            slot[0] += case.lift * (at // case.size) * q[row, 0].sign() / case.dim**0.5  # moves this page's scores
+            slot[0] += case.lift * (at // case.size + 1) * q[row, 0].sign() / case.dim**0.5  # moves this page's scores
     device = "cpu" if INTERPRETED else "cuda"
     lens = torch.tensor(case.lens, dtype=torch.int32)
     return call(q.to(device), kv.to(device), tables.to(device), lens.to(device))
@@ -86,11 +88,20 @@ def online_softmax(student: Any) -> str:
     require(hasattr(student, "fn"), f"give the kernel itself, a function under @triton.jit, not {kind}")
     nodes = list(ast.walk(ast.parse(source_of(student))))
     named = [node for node in nodes if isinstance(node, ast.Attribute)]
-    if any(isinstance(node, ast.Constant) and node.value is ... for node in nodes):
+    assigned = [node.value for node in nodes if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)]
+    if any(isinstance(value, ast.Constant) and value.value is ... for value in assigned):
         raise NotAttempted
     strange = {node.value.id for node in named if isinstance(node.value, ast.Name)} & {"math", "torch", "np", "numpy"}
     require(
         not strange, f"{', '.join(sorted(strange))} cannot compute with the lanes of a kernel; write tl.exp, tl.sum"
+    )
+    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)} | {"tl", "triton"}
+    foreign = sorted((loaded - own) & student.fn.__globals__.keys())
+    require(
+        not foreign,
+        f"{', '.join(foreign)}: defined outside the kernel. It is run as a copy of its own source, so write that inside",
     )
     for number, case in enumerate(CASES):
         _judge(student, case, number)
@@ -110,6 +121,12 @@ def _judge(student: Any, case: Case, seed: int) -> None:
     if bool(torch.allclose(got, right, atol=TOLERANCE)):
         raise Wrong(
             f"{case.words}: NaN, but right in a pool of zeros: a slot that is not the request's is read unmasked"
+        )
+    turned = "exp(m2-m)" in source_of(student).replace(" ", "")
+    if bool(got.isnan().all()) and not turned:  # 0 / 0 looks like any other NaN: no mistake can be told from it
+        raise Wrong(
+            f"{case.words}: NaN, even in a pool without any: 0 / 0 if l is still 0 at the end, or inf * 0. m begins at "
+            "-inf and never falls; a is exp of a difference, 0 on the first page, and multiplies only what came before it"
         )
     for piece, words in MISTAKES:
         if torch.allclose(got, _healthy(case, seed).run(variant(paged, *piece)), atol=TOLERANCE, equal_nan=True):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 from minivllm import Engine, EngineConfig, SamplingParams
+from minivllm.allowed import shown
 from minivllm.core.kv_manager import KVManager
 from minivllm.lab.faults import INSTRUMENTS, Patient, admit
 from minivllm.lab.grading import NotAttempted, Wrong, exercise, in_short, require
@@ -30,17 +31,21 @@ def leaks(student: Callable[[list[int], Tables], dict[int, int]]) -> str:
         ([2, 1, 1], {"A": [0, 1], "B": [0, 2]}, {}, "block 0 is in two tables, and has two references"),
         ([1, 0, 1], {"A": [0]}, {2: 1}, "no table has block 2, and it still has a reference"),
         ([3, 1], {"A": [0, 1]}, {0: 2}, "A explains one of the three references of block 0; two are lost"),
+        ([1, 2], {"A": [0, 1], "B": [0]}, {1: 1}, "block 0 has fewer references than tables, so it has lost none"),
         ([1, 1], {}, {0: 1, 1: 1}, "nobody is left, and both blocks have a reference"),
     ):
         got = student(list(refs), {name: list(table) for name, table in tables.items()})
-        require(isinstance(got, dict), f"give a dict, block -> references lost, not {type(got).__name__}")
-        require(got == expected, f"refs {refs}, tables {tables}: {expected}, not {got}; {why}")
+        missing = "; is a `return` missing?" if got is None else ""
+        require(isinstance(got, dict), f"give a dict, block -> references lost, not {type(got).__name__}{missing}")
+        if 0 in got.values():
+            why += "; leave out the blocks that have lost none"
+        require(got == expected, f"refs {refs}, tables {tables}: {expected}, not {shown(got)}; {why}")
     healthy = Engine(EngineConfig(block_size=4, num_blocks=32))
     for last in (7, 8, 9):
         healthy.add([*range(20), last], SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))
         healthy.step()
     found = _on(healthy, student)
-    require(found == {}, f"an engine that is well, whose requests share blocks, is said to leak: {found}")
+    require(found == {}, f"an engine that is well, whose requests share blocks, is said to leak: {shown(found)}")
     with admit("leak") as patient:
         patient.run()
         lost = _on(patient.engine, student)
@@ -89,7 +94,7 @@ def detective(student: Callable[[Case], str]) -> str:
         named = student(Anonymous(number))  # type: ignore[arg-type]
         known = isinstance(named, str) and named in CAUSES
         missing = "is a `return` missing?" if named is None else f"they are {', '.join(CAUSES)}"
-        require(known, f"for patient {number} you say {named!r}, which is no cause; {missing}")
+        require(known, f"for patient {number} you say {shown(named)}, which is no cause; {missing}")
         spent += len(_case(number).tests)
         if named != cause:
             missed[number] = f"patient {number} has {cause}, you say {named}"
@@ -118,7 +123,7 @@ def patient(student: type[Patient]) -> str:
         text = getattr(student, name, "")
         require(isinstance(text, str) and len(text.split()) >= 4, f"say its {name} in a sentence")
     instrument = getattr(student, "instrument", None)
-    require(instrument in INSTRUMENTS, f"instrument is {instrument!r}; allowed: {', '.join(INSTRUMENTS)}")
+    require(instrument in INSTRUMENTS, f"instrument is {shown(instrument)}; allowed: {', '.join(INSTRUMENTS)}")
     spoke = {}
     for cured in (True, False):
         with student(cured=cured) as one:
@@ -128,8 +133,12 @@ def patient(student: type[Patient]) -> str:
             served = one.done and not one.error
             require(served or not cured, f"cured, it does not answer everybody within {one.max_ticks} ticks{why}")
     require(not spoke[True], f"cured, it should be well, but these speak: {', '.join(spoke[True])}")
+    require(bool(spoke[False]) or not why, f"ill, it stops before an instrument shows anything{why}")
     require(bool(spoke[False]), "ill, it looks well: no instrument shows anything. More traffic, or a worse fault")
     require(instrument in spoke[False], f"{instrument!r} is silent; these speak: {', '.join(spoke[False])}")
-    others = [name for name in spoke[False] if name not in (instrument, *student.also)]
+    also = (student.also,) if isinstance(student.also, str) else tuple(student.also)  # ("leaks") is no tuple
+    others = [name for name in spoke[False] if name not in (instrument, *also)]
     require(not others, f"these speak too: {', '.join(others)}; name them in `also`, or make the fault smaller")
-    return f"“{student.complaint}” Only {instrument!r} shows it, and the cure helps"
+    shows = " and ".join(repr(name) for name in spoke[False])
+    only, verb = ("Only ", "shows") if len(spoke[False]) == 1 else ("", "show")
+    return f"“{student.complaint}” {only}{shows} {verb} it, and the cure helps"

@@ -7,9 +7,10 @@ from statistics import mean
 from typing import NamedTuple
 
 from minivllm import EngineConfig
+from minivllm.allowed import shown
 from minivllm.lab.device import TimeModel
 from minivllm.lab.fleet import Fleet
-from minivllm.lab.grading import NotAttempted, exercise, require
+from minivllm.lab.grading import NotAttempted, exercise, in_short, require
 from minivllm.lab.routers import Router
 from minivllm.lab.workloads import Call, chat
 from minivllm.narrate import count
@@ -17,7 +18,7 @@ from minivllm.narrate import count
 CONFIG = EngineConfig(num_blocks=384, max_num_seqs=16)
 SLOW = TimeModel(step=20e-3, row=50e-6, prefill=200e-6, context=0.2e-6)
 N, HITS, BALANCE, WAIT = 4, 0.8, 1.6, 0.1  # replicas, least hit rate, largest share times N, seconds
-SHARED = ((8, 1, 8), (8, 2, 4), (8, 4, 2), (8, 8, 1), (3, 3, 1), (8, 16, 1), (2, 8, 1), (1, 4, 1))
+SHARED = ((8, 1, 8), (8, 2, 4), (8, 4, 2), (8, 8, 1), (3, 3, 1), (8, 16, 1), (2, 8, 1), (1, 4, 1), (6, 3, 2), (3, 6, 1))
 REFUSED = ((8, 3), (8, 12), (3, 2), (6, 4))
 
 
@@ -34,13 +35,14 @@ def kv_heads(student: Callable[[int, int], int]) -> str:
     for heads, ranks, expected in SHARED:
         try:
             got = student(heads, ranks)
-        except ValueError:
-            require(False, f"{heads} KV heads on {count(ranks, 'rank')} work: {expected} each; you refused them")
+        except ValueError as error:
+            asked = f"{heads} KV heads on {count(ranks, 'rank')}"
+            require(False, f"{asked} work: {expected} each; you refused them ({shown(in_short(error))})")
         asked = f"{heads} KV heads on {count(ranks, 'rank')}"
         require(not isinstance(got, Exception), f"{asked}: raise the error, do not return it")
         require(got is not None, f"{asked}: you gave None; is a `return` missing?")
         is_whole = isinstance(got, Integral) and not isinstance(got, bool)
-        require(is_whole, f"{asked}: {got!r} is no whole number; divide with //")
+        require(is_whole, f"{asked}: {shown(got)} is no whole number; divide with //")
         require(got != 0, f"{asked}: a rank with no head cannot attend; it gets a copy of one")
         require(
             got != ranks // heads or got == expected, f"{asked}: {got} ranks hold a copy of each head; a rank has one"
@@ -52,10 +54,17 @@ def kv_heads(student: Callable[[int, int], int]) -> str:
             got = student(heads, ranks)
         except ValueError:
             continue
+        except NotAttempted:
+            raise
+        except Exception as error:
+            meant = type(error) in (Exception, AssertionError, NotImplementedError)
+            name = type(error).__name__
+            require(not meant, f"{heads} KV heads on {ranks} ranks: you raise {name}; make it a ValueError")
+            raise
         require(not isinstance(got, Exception), f"{heads} KV heads on {ranks} ranks: raise the error, do not return it")
         require(
             False,
-            f"{heads} KV heads on {ranks} ranks: you say {got}, but {ranks} ranks of equal size cannot hold them; "
+            f"{heads} KV heads on {ranks} ranks: you say {shown(got)}, but {ranks} ranks of equal size cannot hold them; "
             "raise a ValueError",
         )
     return "shares, copies and refusals as in vLLM"
@@ -108,6 +117,11 @@ def route(student: type) -> str:
         talk.balance <= BALANCE,
         f"{words}; but one replica does {talk.balance:.2f} times its share of the conversations, {BALANCE} at most: fewer "
         "requests above the least loaded, and of equals the least loaded",
+    )
+    idle = [replica.number for replica in talk.replicas if not replica.metrics.computed_tokens]
+    require(
+        not idle,
+        f"{words}; but {count(len(idle), 'replica')} never got a call: look at all of `replicas`, range(len(replicas))",
     )
     return f"{words}, {100 * crowd.hit_rate:.0f} % on one text, and {1000 * waited:.0f} ms to the first token there"
 

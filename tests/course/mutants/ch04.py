@@ -15,6 +15,24 @@ MUTANTS = {
         Mutant("sums everything", (VALUES, "tl.sum(p[:, None] * v)"), says="over the slots only, axis=0"),
         Mutant("keeps only the last page's sum", ("a * l + ", ""), says="l forgets the pages before"),
         Mutant("divides page by page", (VALUES, f"{VALUES} / tl.sum(p, axis=0)"), says="divide once"),
+        Mutant("begins at a maximum of zero", ('float("-inf"), 0.0', "0.0, 0.0"), says="never falls"),
+        Mutant(
+            "takes each page's own maximum",
+            ("tl.maximum(m, tl.max(s, axis=0))", "tl.max(s, axis=0)"),
+            says="never falls",
+        ),
+        Mutant("forgets the pages before", ("tl.exp(m - m2)", "0.0"), says="only the last page counts"),
+        Mutant("reads a page too many", ("tl.cdiv(n, B)", "tl.cdiv(n, B) + 1"), says="outside"),
+        Mutant(
+            "takes a number from the notebook",
+            source="""
+HALF = 0.5
+@triton.jit
+def mine(q, K, V, out, tables, lens, W, G, H, D: tl.constexpr, B: tl.constexpr):
+    query = tl.load(q + tl.arange(0, D)) * HALF
+""",
+            says="HALF: defined outside the kernel",
+        ),
         Mutant("does not mask V", (MASKED, "V + at"), says="is read unmasked"),
         Mutant("forgets that heads share keys", ("head // G", "head"), says="share one"),
         Mutant("weighs along the wrong axis", ("p[:, None] * v", "p[None, :] * v"), says="in the line: acc = "),

@@ -21,10 +21,16 @@ MUTANTS = {
             ),
             says="block 0 is in two tables",
         ),
+        Mutant(
+            "finds differences of both kinds",
+            ("if refs[block] > owned[block]", "if refs[block] != owned[block]"),
+            says="fewer references",
+        ),
+        Mutant("names those that lost none", (" if refs[block] > owned[block]", ""), says="leave out the blocks"),
         Mutant("gives all references", ("refs[block] - owned[block] for", "refs[block] for"), says="two are lost"),
         Mutant("finds none", source="def leaks(refs, tables):\n    return {}", says="still has a reference"),
         Mutant("gives the blocks alone", source="def leaks(refs, tables):\n    return [2]", says="give a dict"),
-        Mutant("returns nothing", source="def leaks(refs, tables):\n    pass", says="give a dict"),
+        Mutant("returns nothing", source="def leaks(refs, tables):\n    pass", says="`return` missing"),
     ],
     "10.detective": [
         Mutant("makes every test", source="""

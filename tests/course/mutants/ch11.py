@@ -20,6 +20,9 @@ MUTANTS = {
         Mutant("refuses copies", (" and ranks % kv_heads", ""), says="you refused them"),
         Mutant("refuses by comparing", ("kv_heads % ranks and ranks % kv_heads", "ranks > kv_heads"),
                says="you refused them"),
+        Mutant("asks for a power of two", ("kv_heads % ranks and ranks % kv_heads", "ranks & ranks - 1 and ranks != kv_heads"),
+               says="6 KV heads on 3 ranks work"),
+        Mutant("raises something else", ("raise ValueError", "raise Exception"), says="make it a ValueError"),
         Mutant("takes more ranks than fit", ("ranks % kv_heads:", "ranks < kv_heads:"), says="8 KV heads on 12 ranks"),
     ],
     "11.route": [
@@ -31,6 +34,8 @@ MUTANTS = {
         Mutant("gives up at the first difference", ("least + 4", "least"), says="no reason to pass it over"),
         Mutant("goes by the beginning of the prompt", (CHOICE, "return sum(prompt[:16]) % len(replicas)"),
                says="leave out whoever is overloaded"),
+        Mutant("leaves one out", ("least = min(", "replicas = replicas[:3]\n        least = min("),
+               says="1 replica never got a call"),
         Mutant("gives the replica itself", (CHOICE, CHOICE.replace("return ", "return replicas[") + "]"),
                says="a whole number from 0 to 3"),
         Mutant("returns nothing", (CHOICE, CHOICE.removeprefix("return ")), says="the router's choice is None"),
