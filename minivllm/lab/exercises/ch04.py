@@ -34,6 +34,7 @@ CASES = (
     Case("4 query heads on 2 key heads", (7, 9), (4, 2), 8, 8, 0.5),
     Case("3 query heads on 3 key heads, blocks of 16", (20,), (3, 3), 32, 16, 0.0),
 )
+UNWRITTEN = 1e9  # what `out` holds before the kernel runs
 MISTAKES = (
     (("tl.exp(m - m2)", "tl.exp(m2 - m)"), "a is the wrong way round: it must be at most 1, since the maximum can only rise"),
     (("tl.exp(m - m2)", "1.0"), "nothing shrinks: what was summed under a smaller maximum must be multiplied by exp(m - m2)"),
@@ -70,7 +71,9 @@ def stage(case: Case, seed: int) -> Call:
             slot[0] += case.lift * (at // case.size + 1) * q[row, 0].sign() / case.dim**0.5  # moves this page's scores
     device = "cpu" if INTERPRETED else "cuda"
     lens = torch.tensor(case.lens, dtype=torch.int32)
-    return call(q.to(device), kv.to(device), tables.to(device), lens.to(device))
+    made = call(q.to(device), kv.to(device), tables.to(device), lens.to(device))
+    made.out.fill_(UNWRITTEN)
+    return made
 
 
 @exercise(
@@ -122,6 +125,8 @@ def _judge(student: Any, case: Case, seed: int) -> None:
         raise Wrong(
             f"{case.words}: NaN, but right in a pool of zeros: a slot that is not the request's is read unmasked"
         )
+    missing = int((got == UNWRITTEN).sum())
+    require(not missing, f"{case.words}: {missing} of the {got.numel()} numbers of `out` are never stored")
     turned = "exp(m2-m)" in source_of(student).replace(" ", "")
     if bool(got.isnan().all()) and not turned:  # 0 / 0 looks like any other NaN: no mistake can be told from it
         raise Wrong(

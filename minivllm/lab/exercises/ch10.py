@@ -139,6 +139,8 @@ def patient(student: type[Patient]) -> str:
     also = (student.also,) if isinstance(student.also, str) else tuple(student.also)  # ("leaks") is no tuple
     others = [name for name in spoke[False] if name not in (instrument, *also)]
     require(not others, f"these speak too: {', '.join(others)}; name them in `also`, or make the fault smaller")
+    silent = [name for name in also if name not in spoke[False]]
+    require(not silent, f"`also` names {shown(', '.join(map(str, silent)))}, but that is silent")
     shows = " and ".join(repr(name) for name in spoke[False])
     only, verb = ("Only ", "shows") if len(spoke[False]) == 1 else ("", "show")
     return f"“{student.complaint}” {only}{shows} {verb} it, and the cure helps"

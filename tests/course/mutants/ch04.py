@@ -33,6 +33,12 @@ def mine(q, K, V, out, tables, lens, W, G, H, D: tl.constexpr, B: tl.constexpr):
 """,
             says="HALF: defined outside the kernel",
         ),
+        Mutant("stores nothing", ("tl.store(out + mine, acc / l)", "acc / l"), says="are never stored"),
+        Mutant(
+            "stores where another row does",
+            ("(row * H * G + head) * D + d", "(row * H + head) * D + d"),
+            says="are never stored",
+        ),
         Mutant("does not mask V", (MASKED, "V + at"), says="is read unmasked"),
         Mutant("forgets that heads share keys", ("head // G", "head"), says="share one"),
         Mutant("weighs along the wrong axis", ("p[:, None] * v", "p[None, :] * v"), says="in the line: acc = "),

@@ -77,6 +77,8 @@ def detective(case):
         Mutant("is never cured", ("Engine(config) if self.cured else ", ""), says="cured, it should be well"),
         Mutant("is never ill", (", policy=Newest())", ")"), says="no instrument shows anything"),
         Mutant("names another instrument", ('instrument = "overtaken"', 'instrument = "leaks"'), says="'leaks' is silent"),
+        Mutant("names all instruments to be safe",
+               ('instrument = "overtaken"', 'instrument = "overtaken"\n    also = ("leaks", "audit")'), says="that is silent"),
         Mutant("invents an instrument", ('instrument = "overtaken"', 'instrument = "X-ray"'), says="allowed: audit"),
         Mutant("has hardly any traffic", ("range(100)", "range(10)"), says="More traffic"),
         Mutant("has its traffic too late", ("Visit(1 + 3", "Visit(999 + 3"), says="does not answer everybody within 600"),
