@@ -292,8 +292,8 @@ class Engine(Books):
         """
         self._check_open()
         self._check_grounded()
-        parts: dict[str, Any] = {"policy": policy, "eviction": eviction}
-        parts = {name: part for name, part in parts.items() if part is not None}
+        given = (("policy", policy), ("eviction", eviction))
+        parts: dict[str, Any] = {name: part for name, part in given if part is not None}
         own = {name: None if isinstance(part, str) else part for name, part in parts.items()}
         check_parts(**own)
         changes |= {name: part for name, part in parts.items() if isinstance(part, str)}

@@ -213,7 +213,7 @@ for name, (ticks, mean, second, worst) in waits.items():
 
 # %% [markdown]
 # Until the very end: somebody with a longer match is always there. It is called **starvation**, and no average shows
-# it: one of 301 waits five times as long as the mean, and the mean is as good as ever. The cure is **ageing**:
+# it: one of 301 waits nearly five times as long as the mean, and the mean is as good as ever. The cure is **ageing**:
 # whoever has waited for long enough goes first, whatever the cache says. The engine's `LongestPrefix` says "long
 # enough" is 64 ticks:
 

@@ -109,6 +109,12 @@ def require(condition: bool, hint_if_not: str) -> None:
         raise Wrong(hint_if_not)
 
 
+def returned(got: Any) -> Any:
+    """`got`, what a student's function gave back, where None is never right. Raises `Wrong` for None."""
+    require(got is not None, "your function returned None; is a `return` missing?")
+    return got
+
+
 def grade(name: str, answer: Any) -> Verdict:
     """Check `answer` (a value, a function, a class) against the exercise, and print nothing."""
     checker = find(name).checker

@@ -9,7 +9,7 @@ import numpy as np
 
 from minivllm.allowed import shown
 from minivllm.core.contiguous import FirstFit
-from minivllm.lab.grading import exercise, require
+from minivllm.lab.grading import exercise, require, returned
 
 Extent = tuple[int, int]
 
@@ -88,14 +88,12 @@ def can_admit(student: Callable[..., Any]) -> str:
 
 
 def _number(got: Any) -> Any:
-    require(got is not None, "your function gave None: is a `return` missing?")
-    require(isinstance(got, Real) and not isinstance(got, bool), f"give a number of slots, not {shown(got)}")
+    require(isinstance(returned(got), Real) and not isinstance(got, bool), f"give a number of slots, not {shown(got)}")
     return got
 
 
 def _truth(got: Any) -> bool:
-    require(got is not None, "your function gave None: is a `return` missing, perhaps at its end?")
-    require(isinstance(got, bool | np.bool_), f"say True or False, not {shown(got)}")
+    require(isinstance(returned(got), bool | np.bool_), f"say True or False, not {shown(got)}")
     return bool(got)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from minivllm import Engine, EngineConfig, SamplingParams
-from minivllm.lab.grading import exercise, require
+from minivllm.lab.grading import exercise, require, returned
 
 
 @exercise(
@@ -16,8 +16,7 @@ from minivllm.lab.grading import exercise, require
 )
 def slot(student: Callable[[list[int], int, int], int]) -> str:
     """The slot of a position: checked on small tables, then on every position of two live requests."""
-    got = student([7, 3, 5], 9, 4)
-    require(got is not None, "your function returned None; is a `return` missing?")
+    got = returned(student([7, 3, 5], 9, 4))
     require(got != 9, "slot 9 is position 9 itself: that is true only if the blocks lie in order; ask the table")
     require(got != 5, "5 is a block, not a slot: with block_size 4, block 5 begins at slot 20")
     require(
@@ -53,8 +52,7 @@ def slot(student: Callable[[list[int], int, int], int]) -> str:
 )
 def blocks_needed(student: Callable[[int, int], int]) -> str:
     """Blocks for n tokens: at the edges, then against what a live engine takes."""
-    got = student(17, 16)
-    require(got is not None, "your function returned None; is a `return` missing?")
+    got = returned(student(17, 16))
     require(got != 1, "17 tokens do not fit into one block of 16: round up, not down")
     require(got == 2, f"17 tokens in blocks of 16 need 2, not {got!r}")
     got = student(16, 16)

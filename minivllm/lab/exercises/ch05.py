@@ -8,7 +8,7 @@ from minivllm.allowed import shown
 from minivllm.config import EngineConfig
 from minivllm.engine import Engine
 from minivllm.lab.budget import Share, engine_with
-from minivllm.lab.grading import NotAttempted, exercise, require
+from minivllm.lab.grading import NotAttempted, exercise, require, returned
 from minivllm.request import SamplingParams
 
 FUZZED = 300
@@ -62,8 +62,7 @@ def _asked(student: Share, budget: int, decodes: list[str], prompts: list[tuple[
     got: Any = student(budget, list(decodes), list(prompts))
     if got is ...:
         raise NotAttempted
-    require(got is not None, "your function gave None: is a `return` missing?")
-    require(isinstance(got, Mapping), f"give a dict, id -> tokens, not {shown(got)}")
+    require(isinstance(returned(got), Mapping), f"give a dict, id -> tokens, not {shown(got)}")
     return dict(got)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.core.hashing import ROOT, block_hash, chain
-from minivllm.lab.grading import exercise, require
+from minivllm.lab.grading import exercise, require, returned
 
 Names = Callable[[Sequence[int], int], list[bytes]]
 Parting = Callable[[Sequence[int], Sequence[int], int], "tuple[int, int] | None"]
@@ -21,8 +21,7 @@ Parting = Callable[[Sequence[int], Sequence[int], int], "tuple[int, int] | None"
 )
 def block_hashes(student: Names) -> str:
     """A list of names: on small prompts, then as a forecast of what a live engine finds in its cache."""
-    got = student([1, 2, 3, 4, 5], 2)
-    require(got is not None, "your function returned None; is a `return` missing?")
+    got = returned(student([1, 2, 3, 4, 5], 2))
     require(isinstance(got, list | tuple), f"give a list of names, not {type(got).__name__}")
     require(len(got) != 3, "5 tokens in blocks of 2 are two full blocks; the unfinished third has no name yet")
     require(len(got) == 2, f"5 tokens in blocks of 2 are two full blocks, so two names, not {len(got)}")

@@ -129,17 +129,11 @@ def _popping(student: Callable[[], Eviction], gone: int) -> float:
         made.insert(block)
     for block in range(gone):
         made.remove(block)
-
-    def once() -> float:
-        begin = time.perf_counter()
-        made.pop()
-        return time.perf_counter() - begin
-
-    return median(once() for _ in range(101))
+    return _seconds(lambda _: made.pop())
 
 
 def _taking(student: Callable[[], Eviction], what: str, held: int) -> float:
-    """Seconds that one call takes (median of 51) while some blocks are held."""
+    """Seconds that one call takes while some blocks are held."""
     made = student()
     for block in range(held):
         made.insert(block)
@@ -149,14 +143,18 @@ def _taking(student: Callable[[], Eviction], what: str, held: int) -> float:
         "pop": lambda _: made.pop(),
         "len": lambda _: len(made),
     }
+    return _seconds(calls[what])
+
+
+def _seconds(call: Callable[[int], object]) -> float:
+    """Median of `call(0)`, `call(1)` and so on."""
 
     def once(number: int) -> float:
-        call = calls[what]
         begin = time.perf_counter()
         call(number)
         return time.perf_counter() - begin
 
-    return median(once(number) for number in range(51))
+    return median(once(number) for number in range(101))
 
 
 def _begun(student: Callable[[], Any]) -> Any:

@@ -22,7 +22,7 @@ Bound = Callable[[int, int, int, int, float], float]
     ],
 )
 def decode_bound(student: Bound) -> str:
-    """Seconds of a step: by hand on round numbers, then against the recorded limits of four batches."""
+    """Seconds of a step: by hand on round numbers, then a real model's limits for four batches."""
     got = student(1000, 10, 2, 5, 100.0)
     require(
         not (got == 10.0 and student(100, 10, 2, 50, 100.0) == 10.0),
@@ -69,8 +69,9 @@ def graph_sizes(student: Callable[[int], Sequence[int]]) -> str:
     """For every limit from 1 to 512: each batch finds a graph, none is too large, little is wasted, and few are made."""
     for most in (20, *range(1, 513)):
         sizes: list[Any] = list(student(most))
-        odd = [size for size in sizes if isinstance(size, bool) or not isinstance(size, Integral)]
-        require(not odd, f"most={most}: {odd and shown(odd[0])} is no whole number of requests")
+        for size in sizes:
+            whole = isinstance(size, Integral) and not isinstance(size, bool)
+            require(whole, f"most={most}: {shown(size)} is no whole number of requests")
         largest = max(sizes, default=0)
         lost = count(largest + 1, "request")
         require(largest >= most, f"most={most}: no graph for {lost}; the largest is {largest}")

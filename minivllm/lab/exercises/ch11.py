@@ -33,12 +33,11 @@ REFUSED = ((8, 3), (8, 12), (3, 2), (6, 4))
 def kv_heads(student: Callable[[int, int], int]) -> str:
     """Equal shares, copies where there are more ranks than heads, and a `ValueError` where neither works."""
     for heads, ranks, expected in SHARED:
+        asked = f"{heads} KV heads on {count(ranks, 'rank')}"
         try:
             got = student(heads, ranks)
         except ValueError as error:
-            asked = f"{heads} KV heads on {count(ranks, 'rank')}"
             require(False, f"{asked} work: {expected} each; you refused them ({shown(in_short(error))})")
-        asked = f"{heads} KV heads on {count(ranks, 'rank')}"
         require(not isinstance(got, Exception), f"{asked}: raise the error, do not return it")
         require(got is not None, f"{asked}: you gave None; is a `return` missing?")
         is_whole = isinstance(got, Integral) and not isinstance(got, bool)
