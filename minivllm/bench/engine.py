@@ -82,33 +82,36 @@ def latency(
 
 
 def prefix(llm: LLM, *, cases: tuple[tuple[int, int, int], ...], repeats: int = 5) -> Iterator[Row]:
-    """Time to the first token of `(prompts at once, shared tokens, own tokens)`, with a cold and with a warm cache."""
-    vocab = llm.engine.runner.vocab_size
+    """Time to the first token of `(prompts at once, shared tokens, own tokens)`, with a cold and with a warm cache.
+
+    Warm prompts begin with one cached head; cold ones with a head each, so that none can use another's blocks.
+    """
     one = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
     for count, shared, own in cases:
         random = Random(count + shared)
-        head = [random.randrange(vocab) for _ in range(shared)]
 
-        def prompts(
-            head: list[int] = head, count: int = count, own: int = own, random: Random = random
-        ) -> list[list[int]]:
-            return [head + [random.randrange(vocab) for _ in range(own)] for _ in range(count)]
+        def tokens(length: int, random: Random = random) -> list[int]:
+            return [random.randrange(llm.engine.runner.vocab_size) for _ in range(length)]
 
-        def timed(warm: bool, prompts: Callable[[], list[list[int]]] = prompts, head: list[int] = head) -> float:
-            llm.engine.reset_prefix_cache()
-            if warm:
-                llm.generate([[*head, 1]], one, use_tqdm=False)
-            batch = prompts()
+        def timed(heads: list[list[int]], own: int = own, tokens: Callable[[int], list[int]] = tokens) -> float:
+            batch = [head + tokens(own) for head in heads]
             _synchronise(llm)
             began = time.perf_counter()
             llm.generate(batch, one, use_tqdm=False)
             return 1e3 * (time.perf_counter() - began)
 
-        timed(False), timed(True)
-        cold, warm = (statistics.median(timed(warm) for _ in range(repeats)) for warm in (False, True))
+        cold, warm = [], []
+        for _ in range(repeats + 1):
+            llm.engine.reset_prefix_cache()
+            cold.append(timed([tokens(shared) for _ in range(count)]))
+            llm.engine.reset_prefix_cache()
+            head = tokens(shared)
+            llm.generate([[*head, 1]], one, use_tqdm=False)
+            warm.append(timed([head] * count))
+        cold_ms, warm_ms = statistics.median(cold[1:]), statistics.median(warm[1:])  # the first ones warm up
         yield {
-            "what": "time to first token", "prompts": count, "shared": shared, "own": own, "cold ms": round(cold, 2),
-            "warm ms": round(warm, 2), "ratio": round(cold / warm, 1),
+            "what": "time to first token", "prompts": count, "shared": shared, "own": own, "cold ms": round(cold_ms, 2),
+            "warm ms": round(warm_ms, 2), "ratio": round(cold_ms / warm_ms, 1),
         }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def plan_kernel(
 
 
 def plan_decode(
-    batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, itemsize: int, per_multiprocessor: int = 5
+    batch: StepBatch, q_heads: int, kv_heads: int, head_dim: int, itemsize: int, per_multiprocessor: int = 6
 ) -> DecodePlan:
     """Work items for the rows of `batch` that feed one token.
 
@@ -105,7 +105,7 @@ def plan_decode(
     """
     rows, device = len(batch.context_lens), batch.context_lens.device
     busy = max(1, per_multiprocessor * multiprocessors() // kv_heads)  # items that fill the GPU
-    split = rows < (1.25 if itemsize > 1 else 0.6) * busy  # 8 bits are read in half the time, merging takes as long
+    split = rows < (1.25 if itemsize > 1 else 0.5) * busy  # 8 bits are read in half the time, merging takes as long
     items = min(busy + rows, MAX_PIECES * rows) if split else rows
     scratch = items * q_heads if split else 0
     plan = DecodePlan(
@@ -229,9 +229,8 @@ def paged_decode(
     """
     block_size, kv_heads, head_dim = kv_layer.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
-    group, rows, split = next_power_of_2(q_heads // kv_heads), len(plan.counters), len(plan.log_sums) > 0
-    warps = 2 if rows <= 16 or (split and kv_layer.element_size() == 1) else 1
-    pdl = programmatic_launch()
+    group, split = next_power_of_2(q_heads // kv_heads), len(plan.log_sums) > 0
+    eight_bit, pdl = kv_layer.element_size() == 1, programmatic_launch()
     norm, rope = q_norm is not None and k_norm is not None, cos_sin is not None
     decode_kernel[(kv_heads, len(plan.items))](
         qkv, kv_layer[0], kv_layer[1], out, q_norm if norm else qkv, k_norm if norm else qkv, cos_sin if rope else qkv,
@@ -240,6 +239,8 @@ def paged_decode(
         HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_D=next_power_of_2(head_dim),
         GROUP=group, TIMES=max(1, 16 // group),
         SPLIT=split, PAGE=block_size, TILE=TILE, NORM=norm, ROPE=rope,
-        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_warps=warps, num_stages=3 if head_dim <= 128 else 2,
+        DOT=compute_dtype(kv_layer.dtype), PDL=pdl, num_stages=3 if head_dim <= 128 else 2,
+        num_warps=2 if split and eight_bit else 1,
+        maxnreg=None if eight_bit else 255,  # by itself the compiler takes 168, and spills the page it has just loaded
         launch_pdl=pdl and not planned_now,
     )  # fmt: skip

@@ -46,7 +46,10 @@ class RequestState:
             self.prompt_len[join.request_id], self.stop_ids[join.request_id] = join.prompt_len, join.stop_ids
         if plan.joined:
             seats = [self.seat[join.request_id] for join in plan.joined]
-            self._write(self.tokens, seats, [join.tokens for join in plan.joined])
+            first = {row.request_id: row.start for row in plan.rows}  # what is cached is not fed; penalties look back
+            starts = [0 if j.params.shapes_logits else first.get(j.request_id, 0) for j in plan.joined]
+            tokens = [join.tokens[start:] for join, start in zip(plan.joined, starts, strict=True)]
+            self._write(self.tokens, seats, tokens, starts)
             self._write(self.tables, seats, [join.table for join in plan.joined])
             self._write(self.lengths[:, None], seats, [(len(join.tokens),) for join in plan.joined])
         if plan.grown:
@@ -109,8 +112,10 @@ class RequestState:
         self.tokens[seats, at.clamp(max=self.max_len - 1)] = torch.where(inside, sampled.int(), 0)
         self.lengths[seats] = at.int() + 1
 
-    def _write(self, lines: Tensor, seats: list[int], values: list[tuple[int, ...]]) -> None:
-        """Copy `values[i]` to the start of line `seats[i]`, all in one go.
+    def _write(
+        self, lines: Tensor, seats: list[int], values: list[tuple[int, ...]], starts: list[int] | None = None
+    ) -> None:
+        """Copy `values[i]` to line `seats[i]`, from column `starts[i]` (or 0) on, all in one go.
 
         Packing is the fastest way from Python's ints to an array, and one copy with a list of places is much faster than
         a copy for each line.
@@ -120,7 +125,9 @@ class RequestState:
         packed = np.empty(ends[-1], dtype=np.int32)
         for line, count, end in zip(values, counts, ends, strict=True):
             pack_into(f"{count}i", packed.data, 4 * (end - count), *line)
-        shift = [seat * lines.shape[1] - end + count for seat, count, end in zip(seats, counts, ends, strict=True)]
+        columns = starts or [0] * len(seats)
+        begins = [seat * lines.shape[1] + column for seat, column in zip(seats, columns, strict=True)]
+        shift = [begin - end + count for begin, count, end in zip(begins, counts, ends, strict=True)]
         places = np.arange(len(packed)) + np.repeat(shift, counts)
         lines.view(-1)[self.upload.send(places)] = self.upload.send(packed)
 

@@ -126,7 +126,7 @@ def test_smollm2_computes_what_float32_on_the_cpu_does():
 
 
 def test_sampling_does_not_depend_on_the_neighbours():
-    """The noise of bf16 may decide one draw in ten; draws keyed by the row would nearly all differ."""
+    """The noise of bf16 shifts a flat cumulative distribution by a few of 151,936 tokens; another u lands anywhere."""
     drawn = [SamplingParams(temperature=0.8, seed=seed, max_tokens=1, ignore_eos=True) for seed in range(40)]
     mine = prompts(40, seed=1)
     with make() as llm:
@@ -141,7 +141,7 @@ def test_sampling_does_not_depend_on_the_neighbours():
         again = tokens(llm.generate(mine[::-1], drawn[::-1], use_tqdm=False))[::-1]
     assert len(set(alone)) > 20
     for found in (together, again):
-        assert sum(a == b for a, b in zip(alone, found, strict=True)) >= 30, (alone, found)
+        assert max(abs(a - b) for a, b in zip(alone, found, strict=True)) < 1500, (alone, found)
 
 
 def test_a_reader_who_leaves_after_every_output_reads_the_eager_text_up_to_near_ties(eager):

@@ -16,6 +16,7 @@ from minivllm.bench import engine as bench
 from minivllm.core.eviction import LRU
 from minivllm.core.policy import FCFS
 from minivllm.kernels.reference import ReferenceOps
+from minivllm.lab.faults.tiny import tiny_model
 from minivllm.model import load
 from minivllm.recorder import Recorder
 
@@ -418,3 +419,19 @@ def test_a_budget_beyond_what_memory_was_set_aside_for_is_refused():
 def test_a_context_too_short_for_the_steps_around_it_is_refused():
     with pytest.raises(ValueError, match="context is 20; the steps that are measured need at least 36"):
         list(bench.latency(None, None, batches=(1,), context=20, steps=60))
+
+
+def test_cold_prompts_of_the_prefix_benchmark_find_nothing_cached_and_warm_ones_their_whole_head(monkeypatch):
+    cached = []
+    with LLM(tiny_model(), device="cpu", block_size=4, num_blocks=64) as llm:
+        generate = llm.generate
+
+        def watched(*args, **kwargs):
+            outputs = generate(*args, **kwargs)
+            cached.append([output.num_cached_tokens for output in outputs])
+            return outputs
+
+        monkeypatch.setattr(llm, "generate", watched)
+        (row,) = bench.prefix(llm, cases=((3, 8, 2),), repeats=2)
+    assert cached == [[0, 0, 0], [0], [8, 8, 8]] * 3
+    assert (row["prompts"], row["shared"], row["own"]) == (3, 8, 2)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minivllm.core.plan import Join, Plan
+from minivllm.core.plan import Join, Plan, Row
 from minivllm.request import SamplingParams
 from minivllm.runtime.state import RequestState
 from minivllm.runtime.upload import RING, Uploader
@@ -40,6 +40,23 @@ def test_every_joins_tokens_table_and_length_are_on_its_own_line(waves: list[lis
             assert state.tokens[seat, : len(tokens)].tolist() == tokens
             assert state.tables[seat, : len(table)].tolist() == table
             assert state.lengths[seat] == len(tokens)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.integers(1, 1 << 30), min_size=1, max_size=LONGEST), st.booleans()), max_size=SEATS),
+       st.randoms(use_true_random=False))  # fmt: skip
+def test_of_cached_tokens_only_those_are_sent_that_penalties_look_back_at(prompts, random) -> None:
+    state, rows, joined = RequestState(SEATS, LONGEST, SIZE, torch.device("cpu")), [], []
+    for number, (tokens, penalty) in enumerate(prompts):
+        start = random.randrange(len(tokens))
+        rows.append(Row(str(number), 0, start, len(tokens) - start, True))
+        params = SamplingParams(repetition_penalty=1.5 if penalty else 1.0)
+        joined.append(join(str(number), tokens, [])._replace(params=params))
+    state.upload.next_step()
+    state.apply(Plan(1, tuple(rows), joined=tuple(joined)))
+    for row, (tokens, penalty) in zip(rows, prompts, strict=True):
+        line, sent = state.tokens[state.seat[row.request_id]].tolist(), 0 if penalty else row.start
+        assert line == [0] * sent + tokens[sent:] + [0] * (LONGEST - len(tokens))
 
 
 def test_what_was_staged_for_a_step_is_untouched_while_the_next_ones_are_staged() -> None:
