@@ -162,13 +162,11 @@ reveal("09.hit", round(first[0]["cold ms"] / first[0]["warm ms"], 1), "times")
 
 # %% [markdown]
 # > **Checked against the source.** The article measured 280 ms cold and 12 ms warm. Here a cold prefill of the same
-# > length takes 5 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
-# > is left at 2.4 ms is what does not shrink: launching, planning, many small kernels. With 16 prompts at once they
-# > are shared, and it is 7 times. With 128 it is 2 times, and "cold" is no longer cold: a step takes 16,384 tokens,
-# > so whoever comes after the first step finds the beginning that it wrote, 174,096 of 195,840 tokens in all. What
-# > is left in both columns is the host, which has all of them to name and to admit. On the two cores of a CPU,
-# > where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill costs *you*, less what a
-# > step costs anyhow.
+# > length takes 6 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
+# > is left at 3 ms is what does not shrink: launching, planning, many small kernels. Many prompts at once share that
+# > (the cold ones begin differently, each in its own way), and warm is 6 times as fast. What is left then is largely
+# > the host, which has each of them to check, to name and to admit. On the two cores of a CPU, where a prefill takes
+# > seconds, chapter 06 gives 21 times. The gain is what a prefill costs *you*, less what a step costs anyhow.
 #
 # ## Where does the rest go?
 #
@@ -204,9 +202,9 @@ print(f"{1e3 * 640 * kv / bandwidth:.3f} ms, of 256 {1e3 * 256 * 640 * kv / band
 
 # %% [markdown]
 # At one request, 113 matrix products share 0.57 ms, five millionths of a second each, and reading their weights would
-# take 0.26 in all. Attention takes 0.27 ms for what could be read in 0.016: ten millionths of a second for each
+# take 0.26 in all. Attention takes 0.24 ms for what could be read in 0.016: nine millionths of a second for each
 # layer. Kernels so short spend most of their time on starting and stopping. At 256 requests, attention is four fifths
-# of everything, and needs 4.75 ms where 4.11 are possible: 87 %. The large numbers are near the limit. What is far
+# of everything, and needs 4.64 ms where 4.12 are possible: 89 %. The large numbers are near the limit. What is far
 # from it is *small*.
 #
 # ## Launching costs more than computing
@@ -273,7 +271,7 @@ reveal("09.bucket", "no graph")
 # Between two steps the host has work to do: read the tokens, book them, plan the next step. Chapter 05's `step()`
 # does that while the GPU waits. `run()` does not wait for the tokens: it plans and launches the next step while this
 # one computes, for all it needs to know is *how many* tokens there will be. Which ones stays on the device. The lower
-# half of the roofline's picture, further up, is to scale: 2.21 ms of kernels at 64 requests, as recorded, and 0.34 ms
+# half of the roofline's picture, further up, is to scale: 2.13 ms of kernels at 64 requests, as recorded, and 0.34 ms
 # for the host, measured with 256 requests on two cores of a CPU.
 
 
@@ -282,7 +280,7 @@ def per_step(gpu_ms, host_ms, in_flight):
     return max(gpu_ms, host_ms) if in_flight else gpu_ms + host_ms
 
 
-for gpu_ms in (2.21, 0.82, 0.2):
+for gpu_ms in (2.13, 0.8, 0.2):
     alone, ahead = (per_step(gpu_ms, 0.34, flying) for flying in (False, True))
     print(f"kernels {gpu_ms:.2f} ms: step() {alone:.2f} ms, run() {ahead:.2f} ms, {alone / ahead:.2f} times as fast")
 for row in run.of("step"):
@@ -393,13 +391,13 @@ check("09.graph_sizes", graph_sizes)
 #
 # | | |
 # | --- | --- |
-# | Qwen3-0.6B on an H200, one request, at most / recorded | 3,615 / 1,190 tokens per second |
-# | 256 requests, at most / recorded | 58,599 / 42,851 tokens per second |
-# | nano-vllm's benchmark | 4.84 s, 72 % of what is possible |
-# | first token of 1500 + 30, cold / warm; 16 at once | 5.0 / 2.4 ms; 59.7 / 8.9 ms |
+# | Qwen3-0.6B on an H200, one request, at most / recorded | 3,605 / 1,230 tokens per second |
+# | 256 requests, at most / recorded | 58,445 / 43,864 tokens per second |
+# | nano-vllm's benchmark | 4.81 s, 72 % of what is possible |
+# | first token of 1500 + 30, cold / warm; 16 at once | 6.1 / 3.2 ms; 70.3 / 11.6 ms |
 # | a new tensor under an old name | the graph never hears of it |
 #
-# **How close are we?** At large batches, three quarters. What is missing there is attention's last seventh and all
+# **How close are we?** At large batches, three quarters. What is missing there is attention's last ninth and all
 # that is not attention. At small ones a third: a step is then two hundred kernels, each too short to get going.
 
 # %%
