@@ -80,7 +80,7 @@ def cuda_step(rows: Sequence[tuple[int, int]], block_size: int, layers: int) -> 
     slots = tables[owner, positions // block_size] * block_size + positions % block_size
     batch = StepBatch(
         positions.int().cuda(), slots.cuda(), starts.int().cuda(), contexts.int().cuda(), tables.int().cuda(),
-        int(fed.max()), int(contexts.max()), (starts[1:] - 1).cuda(),
+        int(fed.max()), int(contexts.max()), (starts[1:] - 1).cuda(), int(fed.min()),
     )  # fmt: skip
     return noise(layers, 2, total, block_size, KV_HEADS, HEAD_DIM), batch, noise(int(starts[-1]), HEADS * HEAD_DIM)
 

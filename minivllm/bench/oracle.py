@@ -82,6 +82,7 @@ def paged_step(
         max_query_len=max(fed for _, fed in rows),
         max_context_len=longest,
         logit_rows=torch.tensor(starts[1:], device=device) - 1,
+        min_query_len=min(fed for _, fed in rows),
     )
     return PagedStep(
         qkv=torch.randn(starts[-1], (q_heads + 2 * kv_heads) * head_dim, device=device).to(dtype),

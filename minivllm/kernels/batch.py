@@ -32,6 +32,7 @@ class StepBatch:
     max_query_len: int  # longest row; on a graph an upper bound
     max_context_len: int  # longest context; on a graph an upper bound
     logit_rows: Tensor | None  # [S] int64: which of the T tokens want logits; None: all
+    min_query_len: int = 1  # shortest row, or less: from 2 on there is no decode among them
 
 
 @dataclass(frozen=True)

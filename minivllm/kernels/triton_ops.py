@@ -72,12 +72,9 @@ class TritonOps:
             return False
         self._batch, self._first_layer = batch, layer
         kv_heads, head_dim = kv_layer.shape[-2:]
-        rows = len(batch.context_lens)
-        several = batch.max_query_len > 1
-        self._prefill = plan_prefill(batch, tokens, q_heads, kv_layer) if several else None
-        only_long_rows = several and rows == 1 and tokens > 1
         size = kv_layer.element_size()
-        self._decode = None if only_long_rows else plan_decode(batch, q_heads, kv_heads, head_dim, size)
+        self._prefill = plan_prefill(batch, tokens, q_heads, kv_layer) if batch.max_query_len > 1 else None
+        self._decode = plan_decode(batch, q_heads, kv_heads, head_dim, size) if batch.min_query_len <= 1 else None
         return True
 
     def sample(self, logits: Tensor, params: SamplingTensors) -> Tensor:

@@ -83,6 +83,7 @@ class RequestState:
             max_query_len=int(counts.max()),
             max_context_len=longest,
             logit_rows=logit_rows.long(),
+            min_query_len=int(counts.min()),
         )
 
     def sampling(self, rows: list[Row], vocab_size: int) -> SamplingTensors:

@@ -59,6 +59,18 @@ def test_of_cached_tokens_only_those_are_sent_that_penalties_look_back_at(prompt
         assert line == [0] * sent + tokens[sent:] + [0] * (LONGEST - len(tokens))
 
 
+def test_a_batch_knows_its_rows_bounds_since_kernels_are_left_out_by_them() -> None:
+    state = RequestState(SEATS, LONGEST, SIZE, torch.device("cpu"))
+    joined = [join(name, list(range(1, 10)), [1, 2, 3]) for name in "abc"]
+    rows = (Row("a", 0, 8, 1, True), Row("b", 0, 2, 7, True), Row("c", 0, 0, 3, False))
+    state.apply(Plan(1, rows, joined=tuple(joined)))
+    bounds = [
+        (batch.min_query_len, batch.max_query_len, batch.max_context_len)
+        for batch in (state.batch(some)[1] for some in (rows, rows[:1], rows[1:2], rows[2:]))
+    ]
+    assert bounds == [(1, 7, 9), (1, 1, 9), (7, 7, 9), (3, 3, 3)]
+
+
 def test_what_was_staged_for_a_step_is_untouched_while_the_next_ones_are_staged() -> None:
     """On a GPU the copy out of a buffer may run a step later: here nobody copies, and the buffers are looked at."""
     upload = Uploader(torch.device("cpu"))
