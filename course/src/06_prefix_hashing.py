@@ -10,7 +10,7 @@
 # - compute the names of a prompt's blocks, and find where two prompts part;
 # - show the wrong text that a simpler hash gives, and say why no test of the cache alone would notice;
 # - explain why even a full hit computes something, and why an answer is cached too;
-# - find out why a hit rate stays at zero.
+# - find out why the **hit rate**, the share of all prompt tokens that were found in the cache, stays at zero.
 #
 # | needs | time | device |
 # | --- | --- | --- |
@@ -18,7 +18,8 @@
 #
 # **When are two prefixes the same?** An assistant answers the same kind of question all day. Before each question
 # stands the same system prompt: who it is, what it may say. Here it has 253 tokens, the question about 10. How
-# much of that has to be computed for the second question?
+# much of that has to be computed for the second question? (K and V found in the cache are a **hit**. A prompt whose
+# beginning is there is **warm**, one of which nothing is there is **cold**.)
 
 # %%
 import inspect
@@ -60,7 +61,7 @@ llm = LLM("packaged", device="cpu", dtype="float32", block_size=16, num_blocks=1
 encode = llm.get_tokenizer().encode
 QUESTIONS = ("Can I return gloves?", "How much does delivery cost?", "Do you sell hoses for children?")
 prompts = [encode(RULES + "\nQuestion: " + question + "\nAnswer:") for question in QUESTIONS]
-print("all three begin with the same", len(encode(RULES + "\nQuestion:")), "tokens; in all:", [len(p) for p in prompts])
+print("the rules:", len(encode(RULES)), "tokens; with a question:", [len(p) for p in prompts])
 
 # %%
 predict("06.warm", "How many tokens of the second prompt will be computed?", unit="tokens")
@@ -164,14 +165,14 @@ for place in (0, 27):
 # Why not hash a block's own tokens and be done? (In the picture above, move the timestamp back into block 2 and
 # switch *hash of* to `tokens alone`: three more rows agree.) If blocks are matched in order, from the first one on,
 # is that not a prefix? Here is an engine with that hash. It has served two prompts before: one about Cairo with our
-# question, and one about Paris with something else. Now comes Paris with our question.
+# ending, and one about Paris with something else. Now comes Paris with our ending.
 
 # %%
 paris = encode("The weather in Paris is cold and wet today.")[:8]
 cairo = encode("The weather in Cairo is warm and dry today.")[:8]
 ending = encode(" So before we leave the house this morning, we should put on")
 history = (cairo + ending, paris + encode(" Hello there"), paris + ending)
-print("Paris with our question:", len(paris), "+", len(ending), "tokens")
+print("Paris with our ending:", len(paris), "+", len(ending), "tokens")
 
 
 # %%
@@ -187,25 +188,26 @@ def serve(*prompts, **options):
     for prompt in prompts:
         name = engine.add(prompt, greedy(8))
         engine.run()
-    return engine.result(name)
+    return engine.result(name), engine.audit()
 
 
-predict("06.alone", "How many tokens of Paris with our question will be found with this hash?", unit="tokens")
+predict("06.alone", "How many tokens of Paris with our ending will be found with this hash?", unit="tokens")
 
 # %%
-wrong = serve(*history, hasher=alone, verify_prefix_hits=False)
-right = serve(*history)
+wrong, complaints = serve(*history, hasher=alone, verify_prefix_hits=False)
+right, _ = serve(*history)
 reveal("06.alone", wrong.num_cached_tokens, "tokens")
 print("with the chain:", right.num_cached_tokens, "tokens")
 print("the same text:", wrong.outputs[0].token_ids == right.outputs[0].token_ids)
+print("what an audit of the books finds wrong:", complaints)
 
 # %%
-for words, result in (("Cairo", serve(cairo + ending)), ("Paris", right), ("Paris, tokens alone", wrong)):
+for words, result in (("Cairo", serve(cairo + ending)[0]), ("Paris", right), ("Paris, tokens alone", wrong)):
     print(f"{words:20} … we should put on{result.outputs[0].text!r}")
 
 # %% [markdown]
-# "**Some**" from Cairo, "**warm**" from Paris. Every block that was found was in order, from the first one on: Paris
-# from one earlier prompt, the question from the other. Both held exactly the right tokens. Only their past was not the
+# "**some**" from Cairo, "**warm**" from Paris. Every block that was found was in order, from the first one on: Paris
+# from one earlier prompt, the ending from the other. Both held exactly the right tokens. Only their past was not the
 # same.
 #
 # No error, no NaN, and the books of the cache are in order: reference counts, tables, everything. Nobody would
@@ -213,7 +215,7 @@ for words, result in (("Cairo", serve(cairo + ending)), ("Paris", right), ("Pari
 # tokens along the whole chain too, unless you tell it not to, as we did above.
 
 # %%
-careful = serve(*history, hasher=alone)
+careful, _ = serve(*history, hasher=alone)
 print("cached:", careful.num_cached_tokens, "· text right:", careful.outputs[0].token_ids == right.outputs[0].token_ids)
 
 # %% [markdown]
@@ -279,8 +281,8 @@ print(
 
 # %% [markdown]
 # 17 blocks and not 18: the last token of the answer was sampled, but never went through the model. Still, more was cached
-# than the first prompt ever had. (This works with token *ids*. If the answer goes through text and
-# back, it may come out as other tokens; see below.)
+# than the first prompt ever had. (This works with token *ids*. If the answer goes through text and back, it may come
+# out as other tokens.)
 #
 # Some prompts must not share, whatever their tokens: those of two customers, say, since a fast answer tells one of
 # them what the other has asked. They get a **salt**, which goes into the first name and through the chain into all.
@@ -325,8 +327,8 @@ texts = "You are a helpful assistant. Be short.", "You are a helpful assistant. 
 print(explain_miss(*texts, 4, llm.get_tokenizer()))
 
 # %% [markdown]
-# Two spaces are another token. So are a tab for four spaces, a line break of Windows, and "é" written as one letter or
-# as two. **Compare token ids, never strings.**
+# The second space is a token of its own, and moves all that follow. Other tokens, too, come from a tab for four spaces,
+# a line break of Windows, and "é" written as one letter or as two. **Compare token ids, never strings.**
 #
 # > **Checked against the source.** The article's story: ten blocks agree, the eleventh differs, a timestamp is found
 # > and removed, and the hit rate goes from nearly 0 above 90 %. Ours goes from 0 to 93 %, and the row "after 10 blocks"
@@ -363,8 +365,8 @@ check("06.block_hashes", block_hashes)
 # </details>
 
 # %% [markdown]
-# **2.** `first_mismatch(a, b, B)`: where do two prompts part? A pair (block, index of the token), or `None` if one
-# is the beginning of the other.
+# **2.** `first_mismatch(a, b, B)`: where do two prompts part? A pair (block, index of the token in the prompt), or
+# `None` if one is the beginning of the other. The last block counts, full or not.
 
 
 # %%

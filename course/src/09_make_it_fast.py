@@ -14,7 +14,7 @@
 #
 # | needs | time | device |
 # | --- | --- | --- |
-# | chapters 01, 04 and 05 | 60 min | CPU; the large GPU's runs are recorded |
+# | chapters 01, 04, 05 and 06 | 60 min | CPU; the large GPU's runs are recorded |
 #
 # **How close to the limit of the hardware are we?** First, this machine. How fast can it read memory, and how many
 # tokens per second does it write?
@@ -70,12 +70,13 @@ print("slower than the limit:", measured > least)
 # %% [markdown]
 # The **limit** is one division: the bytes that have to be read, by the rate at which memory can be read. It needs no
 # model of the processor and no benchmark of somebody else's. The rate was measured just before and just after, in the
-# same process.
+# same process. (Only the weights were counted: K and V of one short request are less than a hundredth of them.)
 #
 # ## A large GPU
 #
 # Now the model that everybody measures with, Qwen3-0.6B, on an NVIDIA H200. You need not have one: what follows is a
-# run of this engine that was recorded.
+# run of this engine that was recorded. (The model had its shape and random weights: bytes are as many, whatever they
+# say.) A **FLOP** is one multiplication or one addition; a TFLOP/s is a million millions of them in a second.
 
 # %%
 run = recorded("h200-engine")
@@ -136,13 +137,14 @@ print(roof.sentence)
 # %% [markdown]
 # **Move the point to the right** with the slider for requests: it climbs the slope and never reaches the *ridge*,
 # where slope and roof meet. However many requests there are, each token of context is read and used for one of them
-# alone. This model's decoding is bound by memory, whatever the batch. **Look at the diamond**: a prompt of 1530
-# tokens stands on the flat roof, since every weight that is read is used 1530 times. If 1500 of them are found in the
-# cache, it slides down to the slope: a prefix hit turns a prefill into something like a decode step.
+# alone. From some sixty tokens of context on, this model's decoding is bound by memory, whatever the batch. **Look at
+# the filled diamond**: a prompt of 1530 tokens stands on the flat roof, since nearly every weight that is read is used
+# 1530 times. If 1500 of them are found in the cache, it slides down to the open diamond on the slope: a prefix hit
+# turns a prefill into something like a decode step.
 
 # %% [markdown]
 # Is that a law? No. What a request brings along is arithmetic for one token, and K and V to read for all of its
-# context. A large model does much of the former, and has few KV heads. 32 billion parameters, 262,144 bytes of K and
+# context. A large model does much of the former, and has few KV heads for its size. 32 billion parameters, 262,144 bytes of K and
 # V per token:
 
 # %%
@@ -164,9 +166,10 @@ reveal("09.hit", round(first[0]["cold ms"] / first[0]["warm ms"], 1), "times")
 # > **Checked against the source.** The article measured 280 ms cold and 12 ms warm. Here a cold prefill of the same
 # > length takes 6 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
 # > is left at 3 ms is what does not shrink: launching, planning, many small kernels. Many prompts at once share that
-# > (the cold ones begin differently, each in its own way), and warm is 6 times as fast. What is left then is largely
-# > the host, which has each of them to check, to name and to admit. On the two cores of a CPU, where a prefill takes
-# > seconds, chapter 06 gives 21 times. The gain is what a prefill costs *you*, less what a step costs anyhow.
+# > (the cold ones begin differently, each in its own way), and warm is 6 times as fast. With 128, what is left is
+# > largely the **host**, the CPU that runs Python beside the GPU: it has each of them to check, to name and to admit.
+# > On the two cores of a CPU, where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill
+# > costs *you*, less what a step costs anyhow.
 #
 # ## Where does the rest go?
 #
@@ -201,16 +204,20 @@ print(f"matrix products at least {1e3 * weights / bandwidth:.2f} ms, attention o
 print(f"{1e3 * 640 * kv / bandwidth:.3f} ms, of 256 {1e3 * 256 * 640 * kv / bandwidth:.2f} ms")
 
 # %% [markdown]
-# At one request, 113 matrix products share 0.57 ms, five millionths of a second each, and reading their weights would
-# take 0.26 in all. Attention takes 0.24 ms for what could be read in 0.016: nine millionths of a second for each
-# layer. Kernels so short spend most of their time on starting and stopping. At 256 requests, attention is four fifths
-# of everything, and needs 4.64 ms where 4.12 are possible: 89 %. The large numbers are near the limit. What is far
-# from it is *small*.
+# (Added up this is more than a step takes: a kernel may begin while the one before it ends, and that time is counted
+# for both.)
+#
+# At one request, 113 matrix products, four in each of 28 layers and the output layer, share 0.57 ms: five millionths of
+# a second each. Reading their weights would take 0.26 in all. Attention takes 0.24 ms for what could be read in 0.016:
+# nine millionths of a second for each layer. Kernels so short spend most of their time on starting and stopping. At 256
+# requests, attention is four fifths of everything, and needs 4.64 ms where 4.12 are possible: 89 %. The large numbers
+# are near the limit. What is far from it is *small*.
 #
 # ## Launching costs more than computing
 #
 # So a step of one request is some 200 kernels of four microseconds each. And each has to be ordered by the host. If
-# the host takes longer over an order than the GPU over the kernel, the GPU waits for its work nearly all the time. A
+# the host takes longer over an order than the GPU over the kernel, the GPU waits after every one of them; if it takes
+# ten times as long, the GPU waits nearly all the time. A
 # **CUDA graph** records the whole step once, and is then launched as one. What does it record? Not the values, and
 # not the Python: the *addresses*. Like this:
 
@@ -270,8 +277,9 @@ reveal("09.bucket", "no graph")
 #
 # Between two steps the host has work to do: read the tokens, book them, plan the next step. Chapter 05's `step()`
 # does that while the GPU waits. `run()` does not wait for the tokens: it plans and launches the next step while this
-# one computes, for all it needs to know is *how many* tokens there will be. Which ones stays on the device. The lower
-# half of the roofline's picture, further up, is to scale: 2.13 ms of kernels at 64 requests, as recorded, and 0.34 ms
+# one computes, for all it needs to know is *how many* tokens there will be. Which ones stays on the device. (On a GPU,
+# and while nobody listens: a view or a recorder is to hear of whole ticks, so with one `run()` goes step by step.) The
+# lower half of the roofline's picture, further up, is to scale: 2.13 ms of kernels at 64 requests, as recorded, and 0.34 ms
 # for the host, measured with 256 requests on two cores of a CPU.
 
 
@@ -288,10 +296,11 @@ for row in run.of("step"):
 
 # %% [markdown]
 # As long as the host is faster than the GPU, it costs nothing at all, or nearly. **Look at the last rows**: a step
-# takes as long as its kernels, give or take three in a hundred (kernels overlap a little at their ends, and a short
-# step leaves a gap behind it). The host is hidden. And the text is the same. A request that ends or is aborted in the
-# meantime has one step too many in flight. Its result is thrown away: it carries the request's *epoch*, and the request
-# has another by now, or is gone.
+# takes as long as its kernels, give or take three in a hundred (they were measured some tokens of context apart, and a
+# short step leaves a gap behind it). The host is hidden. And the text is the same. A request that meets a stop token,
+# is aborted or is preempted in the meantime has one step too many in flight. (One that reaches its length has not: that
+# is known beforehand.) So each admission gives a request a new number, its *epoch*, and its rows carry it. A result
+# whose request is gone, or has another epoch by now, is thrown away.
 #
 # ## All of it together
 #
@@ -304,7 +313,7 @@ print(f"{row['tokens in']:,} tokens in, {row['tokens out']:,} out: {best:.2f} s,
 print(f"the floor of that run: {row['floor s']:.2f} s, so {100 * row['floor s'] / best:.0f} % of what is possible")
 
 # %% [markdown]
-# (The first of its four runs took longer, since kernels were compiled in it; the median does not see that.) To
+# (The first of its four runs took longer, since kernels were compiled in it; the median hardly sees that.) To
 # compare with another engine, run both on the *same* machine on the same day. Rented cards of one type differ by a
 # tenth, and hosts by more.
 #
@@ -363,7 +372,8 @@ check("09.graph_sizes", graph_sizes)
 # **1.** A card has twice the arithmetic and the same memory. How much faster is decoding?
 #
 # <details><summary>Answer</summary>
-# Not at all, as long as it waits for memory. Prefill is twice as fast.
+# Not at all, as long as it waits for memory. The *limit* of a long prefill halves, from 2.1 ms to 1.1 with 1530 tokens;
+# the recorded 6.1 ms would lose at most one of them.
 # </details>
 #
 # **2.** The weights are stored in 8 bits. What is that worth at one request, and what at 256 with 640 tokens each?

@@ -7,7 +7,7 @@
 # You will be able to
 #
 # - compute what a token of K/V costs per GPU, and why N cards can hold more than N times the tokens;
-# - follow a step through several ranks: one plan, the same table everywhere, two sums per layer;
+# - follow a step through several ranks: one plan, the same table everywhere, and sums to bring them together;
 # - say when those sums cost more than they save;
 # - choose a router by hits, by time to the first token and by balance;
 # - decide whether a preempted request is carried away or computed again.
@@ -155,7 +155,8 @@ def answer(ranks, meddle=None):
 # %%
 predict(
     "11.sums",
-    "No rank has all the heads, so now and then what they have must be summed. 30 layers, 12 steps: how many sums?",
+    "No rank has all the heads, so what they have must be summed now and then (see the picture, for 64 layers). "
+    "Here are 30 layers and 12 steps: how many sums?",
     unit="sums",
 )
 
@@ -269,7 +270,7 @@ print(f"recorded on one H200: a decode of one request {step['ms']:.2f} ms")
 print(f"{tokens:,} tokens of prompt {prompt['cold ms']} ms; their sums would take {sums:.1f} ms")
 
 # %% [markdown]
-# **Look at the column in the middle.** It is the same for one token and for 8,192. A decode step sends next to
+# **Look at the column *beginning*.** It is the same for one token and for 8,192. A decode step sends next to
 # nothing, and pays 56 times for beginning: 0.56 ms, if the assumption holds. The whole step takes 0.81 ms on one GPU,
 # so two can save 0.41 ms at the very most. For this model, tensor parallelism then makes a single answer *slower*.
 # The prompt is another matter: its sums take 1.5 ms, and up to half of its 14 ms can be saved.
@@ -327,7 +328,7 @@ reveal("11.random", round(100 * fleets["chat", "RandomRouter"].hit_rate), "%")
 
 # %%
 predict(
-    "11.eight", "Eight replicas, random: what share of the follow-up turns goes to the one that knows most?", unit="%"
+    "11.eight", "Eight replicas, random: which share of the chats' follow-up turns goes to who knows most?", unit="%"
 )
 
 
@@ -538,7 +539,7 @@ print("with a link of 8 GB/s, never:", Swap(link=8e9).break_even() == float("inf
 # | Qwen3-32B, tokens in the pool, two cards of 80 GB instead of one (computed) | 12.1 times |
 # | all-reduces of a step | 2 per layer |
 # | chats on 4 replicas, random / affinity (simulated) | 59 / 87 % hits, first token after 63 / 40 ms |
-# | follow-up turns that reach the replica that knows most, 2 / 4 / 8 replicas, random | 54 / 27 / 16 % |
+# | follow-up turns of chats that reach the replica that knows most, 2 / 4 / 8 replicas, random | 54 / 27 / 16 % |
 # | one manual, longest match without a limit (simulated) | one replica does all the work, first token after 1.1 s |
 #
 # **What changes with N GPUs and N replicas?** With N ranks, nothing for the scheduler: one plan, one table, one

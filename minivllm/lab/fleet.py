@@ -129,7 +129,8 @@ class Fleet:
         prompt = history + tokens_of(call.prompt, self.replicas[0].runner.vocab_size)
         found, loads, ticks = zip(*((r.match(prompt), r.load, r.engine.tick) for r in self.replicas), strict=True)
         asked = self.router.route(list(prompt), tuple(self.replicas))  # copies: whatever it does with them is its own
-        chosen = whole("the router's choice", asked, 0, len(self.replicas) - 1)
+        missing = "; is a `return` missing?" if asked is None else ""
+        chosen = whole("the router's choice", asked, 0, len(self.replicas) - 1, note=missing)
         replica = self.replicas[chosen]
         replica.runner.seconds = max(replica.runner.seconds, at)
         params = SamplingParams(max_tokens=call.output, temperature=0.0, ignore_eos=True)

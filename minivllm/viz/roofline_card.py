@@ -26,6 +26,9 @@ def card(picture: dict[str, Any], say: str) -> str:
     for line in wrap(picture["source"], 100) if picture["source"] else []:
         parts.append(text(LEFT, y, line, 12, LIGHT.ink3))
         y += 18
+    if picture["lanes"]:
+        parts += _lanes(picture["lanes"], y + 20)
+        y += 250
     return document(static.WIDTH, y + 4, parts)
 
 
@@ -78,9 +81,42 @@ def _chart(picture: dict[str, Any], top: float) -> list[str]:
         if prefill and prefill[name]:
             x, y = across(prefill[name][0]), up(prefill[name][1])
             parts.append(_line(f"M{x} {y - 7}l6.5 7l-6.5 7l-6.5 -7Z", GREEN.edge, 1.5, fill))
+    if prefill:
+        x, y = across(prefill["cold"][0]), up(prefill["cold"][1])
+        parts.append(text(x + 8, y + 24, " ".join(prefill["words"]), 12, LIGHT.ink2, anchor="end"))
+        x, y = (across(prefill["warm"][0]) + 14, up(prefill["warm"][1]) + 4) if prefill["warm"] else (x + 8, y + 40)
+        for at, words in enumerate(filter(None, (prefill["hit"], prefill["change"]))):
+            parts.append(text(x, y + 16 * at, words, 12, LIGHT.ink2, anchor="start" if prefill["warm"] else "end"))
     x, y = across(here["x"]), up(here["y"])
     parts += [circle(x, y, 11, LIGHT.bg, LIGHT.ink), circle(x, y, 5.5, BLUE.fill, BLUE.edge)]
     parts.append(text(x - 16, y - 12, here["words"], 12, weight=700, anchor="end"))
+    return parts
+
+
+def _lanes(lanes: dict[str, Any], top: float) -> list[str]:
+    """Three steps one by one, and three with the next one in flight; one scale for both."""
+    scale = (RIGHT - LEFT) / lanes["end"]
+    rows = [top + offset for offset in (44, 72, 136, 164)]
+    parts = [
+        text(24, top, "Same three steps, twice", 15, weight=600),
+        text(LEFT, top + 208, lanes["note"], 12, LIGHT.ink3),
+    ]
+    for way, at, said in (("step(), one by one", rows[0], 0), ("run(), one in flight", rows[2], 1)):
+        parts += [
+            text(24, at - 10, way, 12.5, weight=600),
+            text(RIGHT, at - 10, " ".join(lanes["says"][said]), 12.5, anchor="end"),
+        ]
+    for at, name in zip(rows, ("CPU", "GPU") * 2, strict=True):
+        parts.append(text(LEFT - 12, at + 16, name, 12, LIGHT.ink2, anchor="end"))
+    for box in lanes["boxes"]:
+        x, width = LEFT + box["start"] * scale, (box["end"] - box["start"]) * scale
+        color = GREEN if box["row"] % 2 == 0 else BLUE
+        fill, edge = (LIGHT.bg, LIGHT.loss) if box["idle"] else (color.fill, color.edge)
+        parts.append(rect(round(x, 1), rows[box["row"]], round(max(width, 1), 1), 22, fill, edge, rx=2))
+        if width > 6 * len(box["words"]) and box["words"]:
+            size = 11.5 if width > 30 else 9
+            x = round(x + width / 2, 1)
+            parts.append(text(x, rows[box["row"]] + 15, box["words"], size, LIGHT.bg, anchor="middle"))
     return parts
 
 

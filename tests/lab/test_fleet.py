@@ -175,7 +175,8 @@ class NeedsMore:
         ),
         (
             Forgets,
-            "your class cannot be used (ValueError: the router's choice is None; allowed: a whole number from 0 to 3)",
+            "your class cannot be used (ValueError: the router's choice is None; allowed: a whole number from 0 to 3; "
+            "is a `return` missing?)",
         ),
         (NeedsMore, "your class cannot be used (TypeError: NeedsMore.__init__() missing 1 required"),
     ],

@@ -45,6 +45,13 @@ def block_hashes(student: Names) -> str:
     for seed in range(12):
         size, first, second = pair(seed)
         names = [student(list(first), size), student(list(second), size)]
+        for prompt, mine in zip((first, second), names, strict=True):
+            at = next((i for i, (a, b) in enumerate(zip(mine, chain(prompt, size), strict=False)) if a != b), None)
+            require(
+                at is None,
+                f"{prompt} in blocks of {size}: the name of block {at} is not the engine's; its parent is block {(at or 1) - 1}"
+                ", the one just before, under its own name",
+            )
         shared = next((i for i, (a, b) in enumerate(zip(*names, strict=False)) if a != b), min(map(len, names)))
         forecast = min(shared, (len(second) - 1) // size) * size
         found = cached(first, second, size)
@@ -70,10 +77,15 @@ def first_mismatch(student: Parting) -> str:
     require(got != (3, 1), "(index, block) is the wrong way round: the block comes first")
     require(not isinstance(got, int), "give the block too: a pair (block, index)")
     require(got is not None, "tokens 3 differ, 4 against 9: that is no None")
+    require(not isinstance(got, list), "give a pair in round brackets, (block, index), not a list")
+    require(got != (1, 1), "1 is the place within the block; count the index from the beginning of the prompt")
     require(got != (3, 3), "index 3 lies in block 1: a block has B tokens")
     require(got != (1, 2), "that is where the block begins; the token that differs has index 3")
     require(got == (1, 3), f"[1, 2, 3, 4, 5, 6] and [1, 2, 3, 9, 5, 6] in blocks of 2 part at (1, 3), not {got!r}")
     got = student([7], [8], 4)
+    require(
+        got is not None, "the first tokens differ, in a block that is not full: (0, 0), for unfinished blocks count too"
+    )
     require(got == (0, 0), f"the first tokens differ: (0, 0), not {got!r}")
     got = student([1, 2, 3], [1, 2, 3, 4], 2)
     require(got is None, f"one prompt is the beginning of the other: no token differs, so None, not {got!r}")

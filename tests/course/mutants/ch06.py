@@ -41,11 +41,25 @@ MUTANTS = {
             "stops before a block that fills the prompt", ("len(tokens) // B", "(len(tokens) - 1) // B"), says="is full"
         ),
         Mutant("gives only the last", ("return names", "return names[-1:]"), says="two names, not 1"),
+        Mutant(
+            "keeps the first name as parent",
+            ("        parent = block_hash(parent,", "        parent = block_hash(names[0] if names else ROOT,"),
+            says="the one just before",
+        ),
+        Mutant(
+            "takes the name before the last",
+            ("        parent = block_hash(parent,", "        parent = block_hash((names[-2:] or [ROOT])[0],"),
+            says="the one just before",
+        ),
         Mutant("leaves the last block out", ("len(tokens) // B", "(len(tokens) - 1) // B - 1"), says="two names"),
     ],
     "06.first_mismatch": [
         Mutant("turns the pair round", ("return i // B, i", "return i, i // B"), says="wrong way round"),
         Mutant("gives the index only", ("return i // B, i", "return i"), says="a pair"),
+        Mutant(
+            "counts within the block", ("return i // B, i", "return i // B, i % B"), says="the place within the block"
+        ),
+        Mutant("gives a list", ("return i // B, i", "return [i // B, i]"), says="not a list"),
         Mutant("says where the block begins", ("return i // B, i", "return i // B, i // B * B"), says="has index 3"),
         Mutant("takes the token for the block", ("return i // B, i", "return i, i"), says="lies in block 1"),
         Mutant("never finds it", ("if x != y", "if False"), says="no None"),

@@ -38,7 +38,7 @@ MUTANTS = {
                says="1 replica never got a call"),
         Mutant("gives the replica itself", (CHOICE, CHOICE.replace("return ", "return replicas[") + "]"),
                says="a whole number from 0 to 3"),
-        Mutant("returns nothing", (CHOICE, CHOICE.removeprefix("return ")), says="the router's choice is None"),
+        Mutant("returns nothing", (CHOICE, CHOICE.removeprefix("return ")), says="from 0 to 3; is a `return` missing?"),
         Mutant("mistypes a name", ("match(prompt)", "match(promt)"), says="'promt' is not defined (line 4 of `route`"),
         Mutant("gives an instance", source="Mine = object()", says="give the class itself"),
         Mutant("has no route", ("def route(", "def send("), says="it lacks route"),
