@@ -133,7 +133,8 @@ view.show()
 #    place in the request, the number inside is where it really lies.
 # 3. **The pool**: all the memory there is. A colour is a request. Two colours in one block: they share it,
 #    because B begins like A.
-# 4. **The buttons**: step, back, play. Click the pool, or press `→` and `←`. `?` lists all keys.
+# 4. **The buttons**: step, back, play. Click the sentence, and `→` and `←` do the same. (Inside the pool they go from
+#    block to block; `Esc` leads out.) `?` lists all keys.
 #
 # Now press `→` three times. Then press `←` twice. Each tick is recorded, so you can look at any of them again.
 # Whatever a button does, you can do from Python too:

@@ -17,7 +17,7 @@
 # | chapter 00 | 40 min | CPU; about half a minute of computing |
 #
 # **Why keep K and V, and what does it cost?** Take a text of 512 tokens and ask for one more. On one core of the
-# computer that built this page it took 1.6 seconds, and a small part of that with the keys and values of those 512
+# computer that built this page it took 1.7 seconds, and a small part of that with the keys and values of those 512
 # at hand. By the end you will have measured how small, and you will know what it costs in memory.
 
 # %%
@@ -49,7 +49,13 @@ engine = llm.engine
 
 # %%
 rows = []
-engine.bus.subscribe(lambda event: event.kind == "run" and rows.append((event.start, event.count)))
+
+
+@engine.bus.subscribe
+def note(event):
+    if event.kind == "run":
+        rows.append((event.start, event.count))
+
 
 # %%
 rows.clear()
@@ -96,7 +102,8 @@ reveal("01.positions", sum(count for _, count in without_cache), "positions")
 
 # %% [markdown]
 # The same words, 23 times the work. What is kept instead takes memory: a key and a value for each token, in each of 30
-# layers. How much that is will be counted below, and the picture tells it too. What do you think?
+# layers. A key is 64 numbers for each of 3 heads, a value as many, and a number takes 4 bytes. How much that is will be
+# counted below, and the picture tells it too. What do you think?
 
 # %%
 predict("01.bytes", "How many bytes does one token of this model occupy?", unit="bytes")
@@ -128,7 +135,7 @@ print(growth.sentence)
 # %%
 print("  new tokens    without       with    times")
 for new in (10, 100, 1_000, 10_000):
-    without, kept = sum(8 + k for k in range(new)), 8 + new - 1
+    without, kept = 8 * new + new * (new - 1) // 2, 7 + new  # a rectangle for the prompt and a triangle; a row
     print(f"{new:12,} {without:10,} {kept:10,} {without // kept:8,}")
 
 # %% [markdown]
@@ -173,7 +180,7 @@ reveal("01.bytes", pool.nbytes // (blocks * block_size), "bytes")
 print("512 tokens:", 512 * pool.nbytes / (blocks * block_size) / 2**20, "MiB")
 
 # %% [markdown]
-# 45 KiB for one token, for one piece of a word. The text itself has 4 bytes per token. Here is the formula:
+# 45 KiB for one token, for one piece of a word. The text itself has about 5 bytes per token. Here is the formula:
 
 # %%
 print(inspect.getsource(kv_bytes_per_token))

@@ -99,15 +99,20 @@ print(inspect.getsource(ContiguousManager.reserved))
 # which takes 16 slots at a time, anywhere. What share of its memory will each have in use?
 
 # %%
+prompts = (27, 46, 35, 42, 49, 50, 42, 47, 24, 42, 47, 37, 21, 52, 45, 12, 16, 49, 31, 13, 29, 50, 36, 39, 48, 20)
+answers = (49, 20, 50, 52, 16, 12, 28, 26, 57, 46, 42, 52, 26, 21, 36, 54, 22, 14, 61, 64, 42, 58, 57, 37, 40, 35)
+requests = list(zip(prompts, answers, strict=True))
+print(
+    "a prompt has", sum(prompts) // 26, "tokens on average, an answer", sum(answers) // 26, "and 128 are allowed in all"
+)
+
+# %%
 predict("02.max", "Max: per cent of the memory in use, after 26 ticks?", unit="%")
 
 # %%
 predict("02.paged", "And Paged?", unit="%")
 
 # %%
-prompts = (27, 46, 35, 42, 49, 50, 42, 47, 24, 42, 47, 37, 21, 52, 45, 12, 16, 49, 31, 13, 29, 50, 36, 39, 48, 20)
-answers = (49, 20, 50, 52, 16, 12, 28, 26, 57, 46, 42, 52, 26, 21, 36, 54, 22, 14, 61, 64, 42, 58, 57, 37, 40, 35)
-requests = list(zip(prompts, answers, strict=True))
 strip = MemoryStrip(requests, slots=560, longest=128)
 for name, key in (("Max", "02.max"), ("Paged", "02.paged")):
     if key in load()["predictions"]:
@@ -120,7 +125,8 @@ strip.show()
 # holes, and the largest has 78. One slot is missing, so H waits, and everybody behind H waits too. This is
 # **external** waste: memory that belongs to nobody and is of no use to anybody.
 #
-# Press `Home`, then `→`. At first the memory is well filled. The holes come when requests of different lengths leave.
+# Press `Home`, then `→`. At first there is one hole, at the end, too short for the next in line. More come when requests
+# of different lengths leave.
 # `r` jumps to the next refusal. Then change `longest allowed` to 256 and look at Max. However you leave it, the next
 # cell puts it back to tick 26, 128 allowed and blocks of 16, which is what you predicted for:
 
@@ -176,7 +182,8 @@ check("02.largest_hole", largest_hole)
 
 # %% [markdown]
 # **2.** A request needs `tokens` slots. `holes` are the lengths of all free runs of slots. With `block_size=None`
-# memory is contiguous, otherwise it is paged in blocks of that size. Can the request be admitted?
+# memory is contiguous, otherwise it is paged in blocks of that size. (Each hole then begins at a block's edge, and may
+# end inside a block; only whole blocks can be had.) Can the request be admitted?
 
 
 # %%
@@ -307,9 +314,10 @@ print("and at least twice as many as the oracle:", batched["vLLM"] > 2 * batched
 # what it reserves for later lies empty until then, and the buddy allocator rounds up. No guess, however good, mends
 # that. Paging does not guess.
 #
-# (Scheduler, allocators and tables are this engine's. Time is simulated, and our lengths share only their means with
-# the real traffic, which is why our paging row lies above the paper's. `python -m minivllm experiment paper` gives
-# the whole table with its notes, for Alpaca too.)
+# (Scheduler, allocators and tables are this engine's. Time is simulated: two of its numbers are fitted to the two rows
+# of vLLM, and how far the answers' lengths spread to the paper's Figure 2, so only the rows of Orca are a forecast. Our
+# lengths share their means with the real traffic and no more. `python -m minivllm experiment paper` gives the whole table
+# with its notes, for Alpaca too.)
 #
 # ## Break it: it fits on paper
 #
@@ -347,7 +355,9 @@ with expect(MemoryError, match="largest hole has 8"):
 third_tick("ABCD", enable_prefix_caching=False)
 
 # %% [markdown]
-# Paged, D does not care where its slots lie. And it holds 11, not 16: its prompt, and the one token it has written.
+# Paged, D does not care where its slots lie. And it holds 11, not 16: the prompt and one of its two new tokens; the
+# newest has no K and V yet. (It had begun in the first tick already, and made room for the others in the second:
+# chapter 05.)
 #
 # One more: a reservation that no empty memory can hold is refused at the door, with a reason. Here the prompt has 10
 # tokens, but Max reserves 1,024 for it, and there are only 1,000 slots.
@@ -397,8 +407,8 @@ with expect(ValueError, match="no extent of the empty pool can hold"):
 # | ShareGPT, requests batched: Max / Pow2 / Oracle / Paged | 7 / 10 / 14 / 35 |
 # | waste by kind | reserved: later · internal: never · external: holes |
 #
-# **Where do the gigabytes go?** Into promises. With the longest answer reserved, a fifth of the memory holds tokens.
-# And what a cleverer guess saves, the holes take back: even an oracle stays below half.
+# **Where do the gigabytes go?** Into promises. On ShareGPT's traffic, with the longest answer reserved, a fifth of the
+# memory holds tokens. And what a cleverer guess saves, the holes take back: even an oracle stays below half there.
 
 # %%
 progress("02")

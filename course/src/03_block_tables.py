@@ -85,8 +85,8 @@ table = now.request("A").table
 print("token 9 of A: block", table[9 // 4], "offset", 9 % 4, "written:", bool(memory[table[9 // 4], 9 % 4] >= 0))
 
 # %% [markdown]
-# The whole rule in one line: `slot = table[pos // B] * B + pos % B`. The engine's own source says it in words,
-# and then takes blocks until the table reaches far enough:
+# The whole rule in one line: `slot = table[pos // B] * B + pos % B`. When a request grows, the engine takes blocks until
+# its table reaches far enough, and each comes from the front of a queue (what is said of cached ones is chapter 07):
 
 # %%
 print(KVManager.grow.__doc__)
@@ -366,9 +366,9 @@ print("right first token:", {name: wrong[name][0] == right[name].token_ids[0] fo
 print("the scheduler's own books:", stale.audit() or "in order")
 
 # %% [markdown]
-# No error. Both texts begin well, until a block edge; from there on A speaks of B's sun, and in the end both say the
-# same. And every check on the Python side is content, because Python's table *is* right. Rule: when a text goes wrong
-# at a multiple of `block_size`, compare the two tables first.
+# No error. Both texts begin well. One or two tokens behind a block edge both go wrong: A stammers, then speaks of B's
+# sun, and in the end both say the same. And every check on the Python side is content, because Python's table *is*
+# right. Rule: when a text goes wrong just behind a multiple of `block_size`, compare the two tables first.
 #
 # ## Break it: the wrong type
 #
@@ -384,7 +384,7 @@ print("float32:", table.to(torch.float32).view(torch.int32).tolist())
 # %% [markdown]
 # With `int64`, every second entry is 0: the stale table once more. (Triton takes the type from the tensor, so our
 # kernels would read it right, at twice the traffic.) Too narrow is as bad: block 40,000 in 16 bits. And a slot number
-# may fit into 32 bits while its *address* does not, since a kernel multiplies it by the numbers of one slot, here
+# may fit into 32 bits while its *address* does not, since a kernel multiplies it by the numbers of one slot, say
 # 1,024:
 
 # %%
@@ -433,10 +433,11 @@ print("and nothing has changed:", small.config.num_blocks, "blocks, tick", small
 # copy everything to its new place; to compute it again is simpler, and happens once.
 # </details>
 #
-# **4.** A text is right for 48 tokens and then turns into somebody else's. `block_size` is 16. Where do you look?
+# **4.** A text is right for 49 tokens and then turns into somebody else's. `block_size` is 16. Where do you look?
 #
 # <details><summary>Answer</summary>
-# At entry 3 of its table: 48 = 3 · 16. Compare Python's list with the row on the device.
+# At entry 3 of its table: 48 = 3 · 16. (The 49th is still right: it was sampled from the last slot of entry 2.) Compare
+# Python's list with the row on the device.
 # </details>
 #
 # ## What you have measured

@@ -9,7 +9,7 @@
 # - compute attention over pages in three ways: gathered, page by page in torch, and in Triton;
 # - derive the three lines of online softmax, and say what each of them forgets or keeps;
 # - read a Triton kernel as one program: which addresses it touches, which lanes are masked;
-# - find an access out of bounds, and explain why an unmasked NaN spoils an output even with weight 0;
+# - find an access out of bounds, and say what must be masked in a page that is not full, and why;
 # - put a kernel of your own into the running engine.
 #
 # | needs | time | device |
@@ -126,7 +126,8 @@ reveal("04.nan", says[int(spoilt.isnan().any())])
 #
 # ## Second way: page by page
 #
-# Softmax needs the largest score of *all* tokens, and then their sum. A loop over pages has seen only some of them.
+# A **page** is what chapter 03 called a logical block: A has six of them. Softmax needs the largest score of *all*
+# tokens, and then their sum. A loop over pages has seen only some of them.
 # The trick: do as if what we have seen were everything, and when a larger score turns up, shrink what we have summed
 # so far. Three numbers go along: `m`, the largest score; `l`, the sum of weights; `acc`, the weighted values.
 
@@ -145,7 +146,7 @@ def page_by_page(q, kv, table, n, head):
         l = a * l + p.sum().item()
         acc = a * acc + p @ v
         m = m2
-        print(f"page {j}  block {block:2}  max {m:.2f}  shrink {a:.3f}  sum {l:.2f}")
+        print(f"page {j + 1}  block {block:2}  max {m:.2f}  shrink {a:.3f}  sum {l:.2f}")
     return acc / l
 
 
@@ -210,13 +211,14 @@ stepper.fault = ""
 
 # %% [markdown]
 # It dies on page 6, the only one with slots that are not A's. It cannot recover: whatever shrinks NaN, or is added to it,
-# NaN stays NaN. (With `GQA off`, head 3 reads the keys of the next slot, and behind A's last token that is NaN.)
+# NaN stays NaN. (With `GQA off`, head 3 reads the keys of the next slot. Behind the last slot of the first page that is
+# a block which is nobody's, NaN, so it dies at once.)
 #
 # ## Exercise: online softmax
 #
 # Here is the kernel without its heart. Write the three lines: how much shrinks, the new sum, the new output. It will
 # be run on other shapes than this one: ragged lengths, one page and many, other head sizes and groups, pools full of
-# NaN, and every address it touches is checked.
+# NaN, and every address it touches is checked. (`W` is the number of entries in a row of `tables`.)
 
 
 # %%
@@ -309,7 +311,7 @@ class MyOps(ReferenceOps):
 # %%
 def complete(ops):
     with LLM(
-        "packaged", device=device, dtype="float32", num_blocks=16, block_size=64, kernels=ops, enforce_eager=True
+        "packaged", device=device, dtype="float32", num_blocks=256, block_size=4, kernels=ops, enforce_eager=True
     ) as llm:
         greedy = SamplingParams(temperature=0, max_tokens=3)
         return llm.generate("The capital of France is", greedy, use_tqdm=False)[0].outputs[0].text
@@ -324,7 +326,7 @@ print(
 
 # %% [markdown]
 # A kernel of twenty lines, and a real model speaks through it. On a GPU you have just run it compiled; in the
-# interpreter it is some thousand times slower, which is why the engine itself computes with plain torch on a CPU.
+# interpreter it is hundreds of times slower, which is why the engine itself computes with plain torch on a CPU.
 #
 # ## Break it
 #
@@ -361,8 +363,8 @@ for name, piece in slips.items():
 # No NaN, no error, only a slightly different text: the worst kind. And if the maximum comes first, everything is
 # right. A test with increasing scores finds it.
 #
-# Third: 16-bit sums. Every number of q and k is 40, the head has 64 numbers, so q · k is 102,400. fp16 ends at
-# 65,504.
+# Third: a score kept in 16 bits before it is scaled. Every number of q and k is 40, the head has 64 numbers, so q · k
+# is 102,400. fp16 ends at 65,504.
 
 # %%
 big_q, big_kv = torch.full((1, 1, 64), 40.0, device=device), torch.full((2, 2, 4, 1, 64), 40.0, device=device)
@@ -372,12 +374,12 @@ late = variant(
     variant(paged, " * D**-0.5", ""), "tl.sum(k * query, axis=1)", "tl.sum(k * query, axis=1).to(tl.float16) * D**-0.5"
 )
 print("values 1 to 5, all scores equal, so the output is their mean")
-print("summed in fp32:", attend(paged, big_q, big_kv, *five)[0, 0, 0].item())
-print("summed in fp16:", attend(late, big_q, big_kv, *five)[0, 0, 0].item())
+print("scores in fp32:", attend(paged, big_q, big_kv, *five)[0, 0, 0].item())
+print("scores in fp16:", attend(late, big_q, big_kv, *five)[0, 0, 0].item())
 
 # %% [markdown]
 # The score becomes inf, and inf − inf is NaN. Real models do it: rows of “!!!!” after a long fp16 run are the usual
-# symptom. So kernels *store* 16 bits and *sum* in 32.
+# symptom. So kernels *store* 16 bits, and *sum* and scale in 32.
 #
 # Fourth: an address that is nobody's. `head // G` finds the key head of a query head. Forget it, as one does when
 # every head has its own keys:
@@ -413,7 +415,8 @@ print(source[source.index("    for start in range(") :].split("\n\n")[0])
 # Four things make it fast. A program takes a *key* head, and all query heads that share it: K and V are read once for
 # all of them, by `tl.dot`. Lanes past the end read the last valid token again and score −∞: an index in place of a
 # mask, and just as safe from NaN. The block number of the next tile is loaded one turn early. And a long context is
-# cut into pieces that run beside each other; who finishes last merges them, with the same three numbers.
+# cut into pieces that run beside each other. Each leaves its output and the logarithm of its sum; who finishes last
+# merges them, as pages are merged.
 #
 # ## Quiz
 #

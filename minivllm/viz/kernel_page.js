@@ -21,7 +21,7 @@ function tableRow(ctx, page) {
   const { table, who } = ctx.story, wide = Math.min(46, (WIDE - LEFT - 120) / table.length - 6);
   return [text(0, 33, "table", "dimtext"), table.map((block, j) => {
     const x = LEFT + j * (wide + 6), here = j === page - 1;
-    return [text(x + wide / 2, 11, j, "tick", "middle"), s("rect", { class: "block", x: x + 0.5, y: 16.5, width: wide - 1, height: 23, rx: 5 }),
+    return [text(x + wide / 2, 11, j + 1, "tick", "middle"), s("rect", { class: "block", x: x + 0.5, y: 16.5, width: wide - 1, height: 23, rx: 5 }),
       text(x + wide / 2, 32.5, block, `mono strong${j < page - 1 ? " past" : ""}`, "middle"), here && s("rect", { class: "ring", x: x - 3, y: 13, width: wide + 6, height: 30, rx: 7.5 })];
   }), text(LEFT + table.length * (wide + 6) + 6, 32.5, page ? `${who}'s page ${page} of ${table.length}` : `${who}'s blocks`, "dimtext")];
 }

@@ -41,7 +41,7 @@ def table(pages: list[Page], say: str) -> str:
     for at, page in enumerate(pages):
         real = sum(score != -math.inf for score in page.scores)
         shrink = "–" if at == 0 else f"{page.shrink:.3f}"
-        lines.append(f"{at:>4}  {page.block:>5}  {real:>6}  {page.m:>5.2f}  {shrink:>8}  {page.sum:>6.2f}")
+        lines.append(f"{at + 1:>4}  {page.block:>5}  {real:>6}  {page.m:>5.2f}  {shrink:>8}  {page.sum:>6.2f}")
     return "\n".join(lines)
 
 

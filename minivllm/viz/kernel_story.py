@@ -52,7 +52,7 @@ class Story:
         return "Nothing seen yet: largest score −∞, sum of weights 0, output 0."
 
     def _b(self, old: Values, new: Values) -> str:
-        return f"The block table says: logical page {new['j']} lies in block {new['b']}."
+        return f"The block table says: page {new['j'] + 1} lies in block {new['b']}."
 
     def _valid(self, old: Values, new: Values) -> str:
         real = int(np.sum(new["valid"]))

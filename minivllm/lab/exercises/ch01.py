@@ -6,7 +6,7 @@ from typing import Any
 
 from minivllm import Engine, EngineConfig, SamplingParams
 from minivllm.allowed import shown
-from minivllm.lab.grading import Wrong, exercise, require
+from minivllm.lab.grading import Wrong, exercise, require, returned
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of one number, by the name a config.json gives its type."""
@@ -78,20 +78,32 @@ def kv_bytes(student: Callable[[dict[str, Any], int], int]) -> str:
     return "right for all four: Llama-2-7B needs exactly 1 GiB for 2048 tokens, Llama-3-8B a quarter of that"
 
 
+class NotInConfig(KeyError):
+    """What a config says when it is asked for a key that it lacks; a KeyError of anything else is the student's own."""
+
+
+class Config(dict[str, Any]):
+    """A config.json."""
+
+    def __missing__(self, key: str) -> Any:
+        """Raises `NotInConfig`."""
+        raise NotInConfig(key)
+
+
 def _ask(student: Callable[[dict[str, Any], int], int], config: dict[str, Any], tokens: int) -> int:
     try:
-        found = student(dict(config), tokens)
-    except KeyError as error:
+        found = returned(student(Config(config), tokens))
+    except NotInConfig as error:
         name = error.args[0]
-        if name in config:
-            raise
         meaning = {
             "num_key_value_heads": "then every head has its own K and V",
             "head_dim": "then it is hidden_size // num_attention_heads",
         }.get(str(name), "no config has it")
         raise Wrong(f"this config.json does not say {name}: {meaning}") from None
-    number = found is None or isinstance(found, Real)  # None is named as a missing `return`, later
-    require(number, f"give a number of bytes, not {shown(found)}: BYTES[config['torch_dtype']] are those of one number")
+    require(
+        isinstance(found, Real),
+        f"give a number of bytes, not {shown(found)}: BYTES[config['torch_dtype']] are those of one number",
+    )
     return found
 
 
@@ -107,7 +119,7 @@ def _ask(student: Callable[[dict[str, Any], int], int], config: dict[str, Any], 
 def positions(student: Callable[[int, int, bool], int]) -> str:
     """Positions a model computes for `new` tokens after a prompt, with and without a cache: a live engine checks."""
     for prompt, new in ((8, 40), (5, 1), (1, 7), (30, 12)):
-        kept, lost = student(prompt, new, True), student(prompt, new, False)
+        kept, lost = returned(student(prompt, new, True)), returned(student(prompt, new, False))
         require(kept != prompt + new, "with a cache you count one too many: the last token written is never fed back")
         told = _on_an_engine(prompt, new, cached=True)
         require(

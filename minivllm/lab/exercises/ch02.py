@@ -39,8 +39,10 @@ def memories(count: int = 200, seed: int = 0) -> Iterator[tuple[int, list[Extent
 )
 def largest_hole(student: Callable[[int, list[Extent]], int]) -> str:
     """`student(size, extents)`: the length of the longest run of free slots."""
+    apart = [(0, 2), (3, 2), (6, 3)]
+    require(_number(student(9, list(apart))) != 2, f"9 slots, in use {apart}: holes apart do not add up: 1 and 1, so 1")
     for size, extents, right, why in (
-        (9, [(0, 2), (3, 2), (6, 3)], 1, "holes apart do not add up: 1 and 1 slots, so 1"),
+        (9, apart, 1, "two holes apart, of 1 and 1 slots, so the largest has 1"),
         (9, [(0, 1), (4, 1), (6, 3)], 3, "the largest hole, not the last one: 1 to 3 has 3 slots"),
         (10, [(3, 2), (7, 1)], 3, "slots 0 to 2 are free before the first piece: 3"),
         (10, [(0, 2), (6, 4)], 4, "slots 2 to 5 lie between the two pieces: 4"),

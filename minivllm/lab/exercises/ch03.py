@@ -30,6 +30,8 @@ def slot(student: Callable[[list[int], int, int], int]) -> str:
     require(got == 31, f"table [7, 3, 5], position 3, block_size 4 is the last of block 7: slot 31, not {got!r}")
     got = student([2, 0, 7, 5, 6], 17, 16)
     require(got == 1, f"with block_size 16, position 17 is token 1 of table[1] = 0: slot 1, not {got!r}; do you use B?")
+    got = student([4, 1, 6], 7, 3)
+    require(got == 19, f"with block_size 3, position 7 is token 1 of table[2] = 6: slot 19, not {got!r}; do you use B?")
     engine = two_requests(block_size=4)
     taken: dict[int, str] = {}
     for request in engine.snapshot().requests:
@@ -60,6 +62,8 @@ def blocks_needed(student: Callable[[int, int], int]) -> str:
     require(got == 1, f"16 tokens in blocks of 16 need 1, not {got!r}")
     got = student(0, 16)
     require(got == 0, f"no tokens need no block, not {got!r}")
+    got = student(9, 4)
+    require(got == 3, f"9 tokens in blocks of 4 need 3, not {got!r}: blocks have B slots")
     huge = 10**17  # and as large a block: who counts blocks one by one is not kept waiting
     require(
         student(huge + 1, huge) == 2,

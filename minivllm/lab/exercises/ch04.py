@@ -33,6 +33,8 @@ CASES = (
     Case("ragged requests of 1, 4, 5 and 11 tokens", (1, 4, 5, 11), (2, 1), 16, 4, 0.5),
     Case("4 query heads on 2 key heads", (7, 9), (4, 2), 8, 8, 0.5),
     Case("3 query heads on 3 key heads, blocks of 16", (20,), (3, 3), 32, 16, 0.0),
+    Case("seven pages whose scores rise, the last one half full", (26, 3), (2, 1), 8, 4, 0.5),
+    Case("nine pages of any scores", (36,), (2, 2), 8, 4, 0.0),
 )
 UNWRITTEN = 1e9  # what `out` holds before the kernel runs
 MISTAKES = (

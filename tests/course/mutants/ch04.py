@@ -22,6 +22,8 @@ MUTANTS = {
             says="never falls",
         ),
         Mutant("forgets the pages before", ("tl.exp(m - m2)", "0.0"), says="only the last page counts"),
+        Mutant("is right for three pages", ("tl.exp(m - m2)", "tl.exp(m - m2) * (j < 3)"), says="seven pages"),
+        Mutant("stops after three pages", ("tl.cdiv(n, B)", "tl.minimum(tl.cdiv(n, B), 3)"), says="seven pages"),
         Mutant("reads a page too many", ("tl.cdiv(n, B)", "tl.cdiv(n, B) + 1"), says="outside"),
         Mutant(
             "takes a number from the notebook",
