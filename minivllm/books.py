@@ -43,6 +43,7 @@ class Books:
         self._finished: dict[str, Request] = {}
         self._forking: dict[str, Request] = {}  # n > 1, other samples still to be started
         self._flying: tuple[Plan, Any] | None = None  # a step that was launched, and its ticket
+        self._torn = False  # putting the books in order was itself cut short: it is done anew before anything else
         self._names, self._arrivals = count(), count()  # a generator would end for ever when it is interrupted
 
     def _collect(self, plan: Plan, result: StepResult, read_all: bool) -> StepReport:
@@ -136,6 +137,7 @@ class Books:
         With a `plan` the runner was cut short: whether its results exist is unknown, so nothing of it is published.
         Without one it was the bookkeeping, which is made anew, with an empty cache, and told anew to those who listen.
         """
+        self._torn, plan = True, None if self._torn else plan  # first of all: a second interrupt may come at any moment
         if self.closed:
             return
         if self.bus.active:
@@ -143,6 +145,8 @@ class Books:
         if plan is not None:
             self.scheduler.recover(plan)
         else:
+            self._results.purge()
+            self._settle()
             self._rebuild(self.config, self._eviction)
         self._fork_samples()
         for request in self._results.ended():
@@ -154,6 +158,22 @@ class Books:
                     self.bus.emit(event)
         if self.bus.active:
             self.bus.emit(ev.Mend())
+        self._torn = False
+
+    def _settle(self) -> None:
+        """Before the books are made anew: whoever no group knows never came; a stop string that is there ends its request."""
+        requests = self.scheduler.requests
+        for request in [r for r in requests.values() if r not in self._results.samples(r.group or r.id)]:
+            del requests[request.id]
+            for queue in (self.scheduler.waiting, self.scheduler.running):
+                if request in queue:
+                    queue.remove(request)
+        for request in requests.values():
+            verdict = request.verdict()
+            if request.params.stop_strings and request.output_tokens and (verdict is None or verdict[0] == "length"):
+                stop = self._results.stops(request, last=verdict is not None)
+                if stop is not None:
+                    request.finish_reason, request.stop_reason = "stop", stop
 
     def _forget(self, name: str) -> None:
         """A request was interrupted on its way in: it never came."""
@@ -205,3 +225,5 @@ class Books:
     def _check_open(self) -> None:
         if self.closed:
             raise RuntimeError(f"engine {self.number} is closed; make a new one")
+        if self._torn:
+            self._recover(None)

@@ -51,34 +51,36 @@ class Detokenizer:
     def add(self, token: int) -> str:
         """One more token; returns the text that became visible through it."""
         self._ids.append(token)
+        return self.settle()
+
+    def settle(self) -> str:
+        """Read on to the newest token, which `add` may not have got round to."""
         settled = self._tokenizer.decode(self._ids[self._from : self._read], skip_special_tokens=True)
         whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
         if len(whole) > len(settled) and not whole.endswith("\ufffd"):
-            self._pending += whole[len(settled) :]
-            self._from, self._read = self._read, len(self._ids)
-        at = self._search()
-        return self._show(len(self._pending) - self._held() if at is None else at)
+            fresh, read = whole[len(settled) :], len(self._ids)
+            self._pending, self._from, self._read = self._pending + fresh, self._read, read  # no call in between
+        at, stop = self._search()
+        return self._show(len(self._pending) - self._held() if stop is None else at, stop)
 
     def finish(self) -> str:
         """The request ended otherwise than by a stop string: every whole character held back becomes visible."""
         if self._read < len(self._ids) and self.stopped is None:
             settled = self._tokenizer.decode(self._ids[self._from : self._read], skip_special_tokens=True)
             whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
-            self._pending += whole[len(settled) :].rstrip("\ufffd")  # half a character at the end stays out
-            self._read = len(self._ids)
-            if (at := self._search()) is not None:
-                return self._show(at)
+            fresh, read = whole[len(settled) :].rstrip("\ufffd"), len(self._ids)  # half a character at the end stays out
+            self._pending, self._read = self._pending + fresh, read
+            at, stop = self._search()
+            if stop is not None:
+                return self._show(at, stop)
         return self._show(len(self._pending) if self.stopped is None else 0)
 
-    def _search(self) -> int | None:
-        """Where the first stop string begins in what is not shown yet; it is `stopped` from then on."""
+    def _search(self) -> tuple[int, str | None]:
+        """The first stop string in what is not shown yet, and where it begins."""
         found = (
             [(at, s) for s in self._stop if (at := self._pending.find(s)) >= 0] if self.seen >= self._min_tokens else []
         )
-        if not found:
-            return None
-        at, self.stopped = min(found, key=lambda item: item[0])
-        return at
+        return min(found, key=lambda item: item[0]) if found else (0, None)
 
     def _held(self) -> int:
         """Length of the longest tail that is the beginning of a stop string."""
@@ -88,7 +90,8 @@ class Detokenizer:
                 return size
         return 0
 
-    def _show(self, count: int) -> str:
-        piece, self._pending = self._pending[:count], self._pending[count:]
-        self.text += piece
+    def _show(self, count: int, stop: str | None = None) -> str:
+        """Text and what is left of it change together: no call in between, where an interrupt could come in."""
+        piece, rest, stopped = self._pending[:count], self._pending[count:], self.stopped if stop is None else stop
+        self.text, self._pending, self.stopped = self.text + piece, rest, stopped
         return piece

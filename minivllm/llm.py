@@ -89,7 +89,13 @@ class LLM:
         if params.n > 1:
             raise ValueError(f"n is {params.n}; a stream is one completion, so n=1, or use generate()")
         content, salt = _content(prompt)
-        yield from self.engine.stream(self.engine.add(content, params, cache_salt=salt))
+        name = self.engine.add(content, params, cache_salt=salt)
+        try:
+            yield from self.engine.stream(name)
+        except BaseException:
+            if not self.engine.closed:
+                self.engine.abort(name)
+            raise
 
     def chat_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Token ids of a conversation, ready for the model's answer. Raises `ValueError` without a chat template, and for

@@ -30,10 +30,18 @@ class Results:
 
     def track(self, request: Request, prompt: str | None = None) -> None:
         """A request was accepted, with the text it came from if there was one."""
-        self._groups.setdefault(request.group or request.id, []).append(request)
         self._prompts[request.id] = prompt
         if request.params.stop_strings and self.tokenizer is not None:
             self.watched.add(request.id)
+        self._groups.setdefault(request.group or request.id, []).append(request)  # last: from now on it is known
+
+    def purge(self) -> None:
+        """Drop what is kept of requests that no open group knows: an interrupt came while they were tracked or forgotten."""
+        known = {request.id for members in self._groups.values() for request in members}
+        self.watched &= known
+        for kept in (self._readers, self._logprobs, self._prompt_logprobs, self._prompts):
+            for name in kept.keys() - known:
+                del kept[name]
 
     def forget(self, name: str) -> None:
         """Nothing is kept of a request, which was never really there."""
@@ -72,13 +80,13 @@ class Results:
             reader.finish()
         return reader.take()
 
-    def stops(self, request: Request) -> str | None:
+    def stops(self, request: Request, last: bool = True) -> str | None:
         """The stop string in a request's text, now that its last token has come. What was read for it stays to be read."""
         reader = self.reader(request)
         if reader is None:
             return None
         self.feed(request, reader)
-        reader.finish()
+        reader.finish() if last else reader.settle()
         return reader.stopped
 
     def feed(self, request: Request, reader: Detokenizer) -> None:

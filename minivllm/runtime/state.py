@@ -31,17 +31,17 @@ class RequestState:
         self.seed: dict[str, int] = {}
         self.prompt_len: dict[str, int] = {}
         self.stop_ids: dict[str, frozenset[int]] = {}
-        self._free = list(reversed(range(seats)))
+        self._seats = range(seats)
 
     def apply(self, plan: Plan) -> None:
         """Seat those who join, unseat those who left, and write new tokens and table entries."""
-        for name in plan.left:
-            if name in self.seat:
-                self._free.append(self.seat.pop(name))
-                for known in (self.params, self.seed, self.prompt_len, self.stop_ids):
-                    known.pop(name)
+        for name in plan.left:  # told once more after an interrupt, which may have come in here
+            for known in (self.seat, self.params, self.seed, self.prompt_len, self.stop_ids):
+                known.pop(name, None)
+        taken = set(self.seat.values()) if plan.joined else set()
+        free = (seat for seat in self._seats if seat not in taken)
         for join in plan.joined:
-            self.seat[join.request_id] = self._free.pop()
+            self.seat[join.request_id] = next(free)
             self.params[join.request_id], self.seed[join.request_id] = join.params, join.seed
             self.prompt_len[join.request_id], self.stop_ids[join.request_id] = join.prompt_len, join.stop_ids
         if plan.joined:

@@ -68,13 +68,13 @@ def test_the_runner_hears_once_more_of_those_who_had_just_left() -> None:
 
 
 class Stop:
-    """Raises `KeyboardInterrupt` when the `at`-th line of the package is about to run."""
+    """Raises `KeyboardInterrupt` when the `at`-th line of the package is about to run; `spare` is the name of a function."""
 
-    def __init__(self, at: int) -> None:
-        self.left = at
+    def __init__(self, at: int, spare: str = "_recover") -> None:
+        self.left, self.spare = at, spare
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if "/minivllm/" not in frame.f_code.co_filename or frame.f_code.co_name.startswith("_recover"):
+        if "/minivllm/" not in frame.f_code.co_filename or frame.f_code.co_name == self.spare:
             return None
         if event == "line":
             self.left -= 1
@@ -133,6 +133,55 @@ def test_whichever_line_is_interrupted_every_request_says_what_it_would_have_sai
         assert len(engine.result(names[-1]).outputs) == 2, line
         assert available(engine) == 7, line
     assert line > 200
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_a_second_interrupt_while_the_first_is_mended_loses_nothing_either(listening: bool) -> None:
+    truth = [alone(range(8), 3), alone(range(50, 57), 9), alone(range(6), 5), alone(range(8), 2)]
+    line, over = 1, False  # in the first line the engine learns that there is something to mend
+    while not over:
+        line += 1
+        engine, names = busy()
+        recorder = engine.record() if listening else None
+        launch, before, stop = engine.runner.launch, sys.gettrace(), Stop(line, spare="")
+
+        def cut_short(plan: Any, engine: Engine = engine, launch: Any = launch, stop: Stop = stop) -> None:
+            engine.runner.launch = launch  # type: ignore[method-assign]
+            sys.settrace(stop)  # of all that comes, which is the mending
+            raise KeyboardInterrupt
+
+        engine.runner.launch = cut_short  # type: ignore[method-assign]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                engine.step()
+        finally:
+            sys.settrace(before)
+        over = stop.left > 0
+        assert engine.audit() == [], line
+        finish(engine)
+        for name, tokens in zip(names, truth, strict=True):
+            output = engine.result(name)
+            assert [sample.token_ids for sample in output.outputs] == [tokens] * len(output.outputs), (line, name)
+        assert len(engine.result(names[-1]).outputs) == 2, line
+        assert available(engine) == 7, line
+        if recorder:
+            assert recorder.at(recorder.last_tick) == engine.snapshot(), line
+    assert line > 50
+
+
+def test_a_listener_that_fails_on_the_news_of_a_failure_does_not_keep_the_engine_from_mending_it() -> None:
+    engine = simulate(bs=4, runner=Interrupted(64, 4, when=[3]))
+    name = engine.add(range(6), greedy(9))
+
+    def listen(event: Any) -> None:
+        if event.kind == "fail":
+            raise ZeroDivisionError
+
+    engine.bus.subscribe(listen)
+    with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
+        engine.run()
+    finish(engine)
+    assert tokens_of(engine.result(name)) == alone(range(6), 9)
 
 
 OPERATIONS = {

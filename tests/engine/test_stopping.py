@@ -1,5 +1,7 @@
 """When a request ends and what it shows: end tokens, stop strings, half characters, limits."""
 
+import sys
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -225,3 +227,43 @@ class Pairs(Utf8):
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
         return b"".join([b"a", b"b\xc3"][token] for token in ids).decode("utf-8", "replace")
+
+
+class Stop:
+    """Raises `KeyboardInterrupt` at the `at`-th call, or return from a call, in the detokenizer: where a signal is heard."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: Any, event: str, arg: Any) -> None:
+        if frame.f_code.co_filename.endswith("detokenizer.py") and event in ("call", "c_return"):
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_text_is_read_shows_nothing_twice_and_loses_nothing() -> None:
+    pieces = ["ab", "cd", "xstop", "y"]
+    tokenizer: Any = SimpleNamespace(decode=lambda ids, skip_special_tokens=True: "".join(pieces[i] for i in ids))
+
+    def read(reader: Detokenizer) -> None:
+        for token in range(reader.seen, len(pieces)):
+            if reader.stopped is None:
+                reader.add(token)
+
+    for at in count(1):
+        reader, stop, before = Detokenizer(tokenizer, ("stop",)), Stop(at), sys.getprofile()
+        sys.setprofile(stop)
+        try:
+            read(reader)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(before)
+        read(reader)  # the engine goes on with what was not seen
+        reader.finish()
+        assert (reader.text, reader.stopped) == ("abcdx", "stop"), at
+        if stop.left > 0:
+            assert at > 30
+            return

@@ -1,5 +1,8 @@
 """What the host sends of those who join reaches their own lines on the device, and no other line."""
 
+import sys
+from itertools import count
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -57,6 +60,39 @@ def test_of_cached_tokens_only_those_are_sent_that_penalties_look_back_at(prompt
     for row, (tokens, penalty) in zip(rows, prompts, strict=True):
         line, sent = state.tokens[state.seat[row.request_id]].tolist(), 0 if penalty else row.start
         assert line == [0] * sent + tokens[sent:] + [0] * (LONGEST - len(tokens))
+
+
+def test_an_interrupt_while_requests_are_seated_gives_no_seat_twice() -> None:
+    """The plan was lost; the next one tells once more of those who had left, and seats everybody else anew."""
+    for line in count(1):
+        state, left = RequestState(SEATS, LONGEST, SIZE, torch.device("cpu")), line
+        state.apply(Plan(1, (), joined=tuple(join(name, [1, 2], [3]) for name in "abc")))
+
+        def stop(frame, event, arg):
+            nonlocal left
+            if not frame.f_code.co_filename.endswith("state.py"):
+                return None
+            if event == "line":
+                left -= 1
+                if left == 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return stop
+
+        before = sys.gettrace()
+        sys.settrace(stop)
+        try:
+            state.apply(Plan(2, (), left=("a", "b"), joined=(join("d", [4], [5]), join("e", [6], [7]))))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        everybody = "uvwxyz"
+        state.apply(Plan(3, (), left=tuple("abcde"), joined=tuple(join(name, [8], [9]) for name in everybody)))
+        assert sorted(state.seat) == list(everybody) and len(set(state.seat.values())) == SEATS, line
+        if left > 0:
+            assert line > 20
+            return
 
 
 def test_a_batch_knows_its_rows_bounds_since_kernels_are_left_out_by_them() -> None:
