@@ -68,7 +68,8 @@ class Detokenizer:
         if self._read < len(self._ids) and self.stopped is None:
             settled = self._tokenizer.decode(self._ids[self._from : self._read], skip_special_tokens=True)
             whole = self._tokenizer.decode(self._ids[self._from :], skip_special_tokens=True)
-            fresh, read = whole[len(settled) :].rstrip("\ufffd"), len(self._ids)  # half a character at the end stays out
+            # half a character at the end stays out
+            fresh, read = whole[len(settled) :].rstrip("\ufffd"), len(self._ids)
             self._pending, self._read = self._pending + fresh, read
             at, stop = self._search()
             if stop is not None:
