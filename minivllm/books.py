@@ -149,8 +149,12 @@ class Books:
             self._settle()
             self._rebuild(self.config, self._eviction)
         self._fork_samples()
-        for request in self._results.ended():
-            self._close_book(request)
+        try:
+            for request in self._results.ended():
+                self._close_book(request)
+        except Exception:  # a text that cannot be made would fail for ever, and keep the others from going on
+            self._torn = False
+            raise
         if plan is None and self.bus.active:
             now = picture(self.scheduler, self.config, self._finished.values())
             for event in opening(self.config, self.scheduler.policy, now):
@@ -162,8 +166,8 @@ class Books:
 
     def _settle(self) -> None:
         """Before the books are made anew: whoever no group knows never came; a stop string that is there ends its request."""
-        requests = self.scheduler.requests
-        for request in [r for r in requests.values() if r not in self._results.samples(r.group or r.id)]:
+        requests, tracked = self.scheduler.requests, self._results.tracked()
+        for request in [r for r in requests.values() if r.id not in tracked]:
             del requests[request.id]
             for queue in (self.scheduler.waiting, self.scheduler.running):
                 if request in queue:
@@ -171,7 +175,10 @@ class Books:
         for request in requests.values():
             verdict = request.verdict()
             if request.params.stop_strings and request.output_tokens and (verdict is None or verdict[0] == "length"):
-                stop = self._results.stops(request, last=verdict is not None)
+                try:
+                    stop = self._results.stops(request, last=verdict is not None)
+                except Exception:  # a tokenizer that fails keeps nobody from going on
+                    stop = None
                 if stop is not None:
                     request.finish_reason, request.stop_reason = "stop", stop
 
@@ -217,6 +224,7 @@ class Books:
         return name in self.scheduler.requests or self._results.holds(name)
 
     def _check_grounded(self) -> None:
+        self._check_whole()
         if self._flying:
             raise RuntimeError(
                 "a step is in flight: let the loop over outputs(ahead=True) end first, or leave ahead out"
@@ -225,5 +233,9 @@ class Books:
     def _check_open(self) -> None:
         if self.closed:
             raise RuntimeError(f"engine {self.number} is closed; make a new one")
+
+    def _check_whole(self) -> None:
+        """Open, and mended: for whatever changes something. Who only looks may be a listener in the middle of it."""
+        self._check_open()
         if self._torn:
             self._recover(None)

@@ -119,7 +119,7 @@ class Engine(Books):
         `prompt`: text (needs a model) or token ids. `priority`: smaller goes first under policy "priority". Requests
         with different `cache_salt` or `adapter` never share blocks; an empty string is refused, None means none.
         """
-        self._check_open()
+        self._check_whole()
         text = prompt if isinstance(prompt, str) else None
         if text is not None:
             prompt = encode(self.tokenizer, text)
@@ -153,7 +153,7 @@ class Engine(Books):
 
         One sample can be ended alone by its own id. False if there is no such live request.
         """
-        self._check_open()
+        self._check_whole()
         samples = self._results.samples(request_id) if isinstance(request_id, str) else []
         ending = [r for r in samples if r.status is not Status.FINISHED]
         if not ending and (one := self._live(request_id)):
@@ -167,7 +167,7 @@ class Engine(Books):
         Both say the same as long as they are greedy; at a temperature the new one draws its own tokens.
         Raises `ValueError` if the request is not running or is still computing what it knows already.
         """
-        self._check_open()
+        self._check_whole()
         parent = self._live(request_id)
         if parent is None or parent.status is not Status.RUNNING or parent.num_computed < len(parent.tokens) - 1:
             raise ValueError(f"request {request_id!r} cannot be forked: it must be running, with all its past computed")
@@ -183,7 +183,6 @@ class Engine(Books):
 
     def step(self) -> StepReport:
         """One tick: plan, launch, collect. With nothing to do it is an empty tick."""
-        self._check_open()
         self._check_grounded()
         scheduler = self.scheduler
         if self.bus.active:
@@ -215,7 +214,6 @@ class Engine(Books):
         Between two outputs you may do anything to the engine, and leave early. With `ahead` a step may be in flight even
         then: faster, for those who only look. Raises `RuntimeError` where two such loops, or a step in one, would meet.
         """
-        self._check_open()
         self._check_grounded()
         if max_steps is not None:
             max_steps = whole("max_steps", max_steps, 0)
@@ -271,7 +269,7 @@ class Engine(Books):
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes (after changing weights, say). False, and nothing done, if a block is in use."""
-        self._check_open()
+        self._check_whole()
         try:
             dropped = self.scheduler.cache.reset()
         except BaseException:  # interrupted, or an eviction order of the user's own failed
@@ -290,7 +288,6 @@ class Engine(Books):
         layout or its cache starts with an empty pool: running requests recompute. Raises `ValueError`, with nothing
         changed, for settings that cannot change or that a live request does not fit.
         """
-        self._check_open()
         self._check_grounded()
         given = (("policy", policy), ("eviction", eviction))
         parts: dict[str, Any] = {name: part for name, part in given if part is not None}

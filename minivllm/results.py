@@ -35,9 +35,13 @@ class Results:
             self.watched.add(request.id)
         self._groups.setdefault(request.group or request.id, []).append(request)  # last: from now on it is known
 
+    def tracked(self) -> set[str]:
+        """The ids of all members of open groups."""
+        return {request.id for members in self._groups.values() for request in members}
+
     def purge(self) -> None:
         """Drop what is kept of requests that no open group knows: an interrupt came while they were tracked or forgotten."""
-        known = {request.id for members in self._groups.values() for request in members}
+        known = self.tracked()
         self.watched &= known
         for kept in (self._readers, self._logprobs, self._prompt_logprobs, self._prompts):
             for name in kept.keys() - known:

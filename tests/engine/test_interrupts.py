@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
-from simulated import Interrupted, alone, available, finish, greedy, run, simulate, tokens_of, used
+from simulated import Interrupted, Letters, Scripted, alone, available, finish, greedy, run, simulate, tokens_of, used
 
 from minivllm import Engine
 from minivllm.recorder import Replay
@@ -157,7 +158,6 @@ def test_a_second_interrupt_while_the_first_is_mended_loses_nothing_either(liste
         finally:
             sys.settrace(before)
         over = stop.left > 0
-        assert engine.audit() == [], line
         finish(engine)
         for name, tokens in zip(names, truth, strict=True):
             output = engine.result(name)
@@ -167,6 +167,42 @@ def test_a_second_interrupt_while_the_first_is_mended_loses_nothing_either(liste
         if recorder:
             assert recorder.at(recorder.last_tick) == engine.snapshot(), line
     assert line > 50
+
+
+def test_a_listener_may_look_at_the_engine_while_a_failure_is_mended() -> None:
+    engine = simulate(bs=4, runner=Interrupted(64, 4, when=[3]))
+    name, looks = engine.add(range(6), greedy(9)), []
+
+    def listen(event: Any) -> None:
+        if event.kind in ("fail", "mend"):
+            looks.append((event.kind, engine.snapshot().tick))
+
+    engine.bus.subscribe(listen)
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    assert looks == [("fail", 3), ("mend", 3)]
+    finish(engine)
+    assert tokens_of(engine.result(name)) == alone(range(6), 9)
+
+
+@pytest.mark.parametrize("stop", [[], ["zz"]])
+def test_a_tokenizer_that_cannot_read_one_request_leaves_the_engine_to_the_others(stop: list[str]) -> None:
+    class Odd(Letters):
+        def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
+            if ord("c") in ids:
+                raise OverflowError("no such token")
+            return super().decode(ids)
+
+    model = SimpleNamespace(name="odd", tokenizer=Odd(), spec=SimpleNamespace(max_position=512, eos_token_ids=()))
+    engine = simulate(model=model, runner=Scripted(64, 4, [ord(letter) for letter in "abcd"], 6))
+    bad = engine.add(range(6), greedy(4, stop=stop))
+    with pytest.raises(OverflowError):
+        engine.run()
+    assert engine.audit() == []
+    with suppress(OverflowError):  # its text cannot be made
+        engine.abort(bad)
+    assert engine.audit() == [] and not engine.scheduler.requests
+    assert tokens_of(run(engine, range(20, 26), 2)) == [ord("a"), ord("b")]
 
 
 def test_a_listener_that_fails_on_the_news_of_a_failure_does_not_keep_the_engine_from_mending_it() -> None:
