@@ -31,7 +31,6 @@ class RequestState:
         self.seed: dict[str, int] = {}
         self.prompt_len: dict[str, int] = {}
         self.stop_ids: dict[str, frozenset[int]] = {}
-        self._seats = range(seats)
 
     def apply(self, plan: Plan) -> None:
         """Seat those who join, unseat those who left, and write new tokens and table entries."""
@@ -39,7 +38,7 @@ class RequestState:
             for known in (self.seat, self.params, self.seed, self.prompt_len, self.stop_ids):
                 known.pop(name, None)
         taken = set(self.seat.values()) if plan.joined else set()
-        free = (seat for seat in self._seats if seat not in taken)
+        free = (seat for seat in range(len(self.tokens)) if seat not in taken)
         for join in plan.joined:
             self.seat[join.request_id] = next(free)
             self.params[join.request_id], self.seed[join.request_id] = join.params, join.seed
