@@ -2,7 +2,8 @@
 
 A region is captured in a CUDA graph, so that the host's launches do not count, and replayed; the median is what
 counts. Inputs rotate over more memory than the L2 cache holds, and are random: multiplying zeros is faster. The clock
-starts after a while of replays: an H200 that has just been given new memory reads a tenth slower for some 30 ms.
+starts after a pause: an H200 that has just been given new memory is up to a fifth slower for some 30 ms. It does not
+run for long: some 30 ms of matrix products draw so much power that the clock falls by an eighth.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -29,10 +30,9 @@ def microseconds(region: Callable[[], object], repeats: int = 9) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         region()
-    settled = time.perf_counter() + 0.05
-    while time.perf_counter() < settled:
-        graph.replay()
-        torch.cuda.synchronize()
+    time.sleep(0.05)
+    graph.replay()
+    torch.cuda.synchronize()
     times = []
     for _ in range(repeats):
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -45,8 +45,9 @@ def microseconds(region: Callable[[], object], repeats: int = 9) -> float:
 
 
 def each(operands: Tensor, region: Callable[[Tensor], object]) -> float:
-    """Microseconds for one of `operands` (layers, say), at least 28 calls in one graph."""
-    rounds = -(-28 // len(operands))
+    """Microseconds for one of `operands` (layers, say): 28 calls or a millisecond of them in one graph."""
+    once = microseconds(lambda: [region(operand) for operand in operands], repeats=1)
+    rounds = max(1, min(28 // len(operands), int(1000 / once)))
     calls = [operand for _ in range(rounds) for operand in operands]
     return microseconds(lambda: [region(operand) for operand in calls]) / len(calls)
 

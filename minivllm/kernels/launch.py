@@ -51,6 +51,15 @@ def multiprocessors() -> int:
     return 4 if INTERPRETED else torch.cuda.get_device_properties("cuda").multi_processor_count
 
 
+@cache
+def shared_memory() -> int:
+    """Bytes of shared memory that one program may take (232,448 on an H200), which is no matter in the interpreter."""
+    if INTERPRETED:
+        return sys.maxsize
+    device = torch.cuda.current_device()
+    return int(triton.runtime.driver.active.utils.get_device_properties(device)["max_shared_mem"])
+
+
 def next_power_of_2(n: int) -> int:
     """Triton's tiles have power-of-two sides; the rest of a tile is masked."""
     return 1 << max(n - 1, 0).bit_length()

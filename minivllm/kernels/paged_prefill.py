@@ -21,11 +21,12 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from minivllm.kernels.batch import StepBatch
-from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2
+from minivllm.kernels.launch import compute_dtype, multiprocessors, next_power_of_2, shared_memory
 from minivllm.kernels.pieces import merge_pieces, store_piece
 from minivllm.kernels.store import load_heads
 
-HIGH = 128  # rows of a high tile: with twice the warps, and half the keys at a time
+HIGH = 128  # rows, and keys at a time, of a high tile: its program has a multiprocessor to itself
+LONG = 4096  # keys that a row must see for a high tile to pay
 
 
 class PrefillPlan(NamedTuple):
@@ -173,22 +174,31 @@ def merge_kernel(
     tl.store(out + at * D + e, merged, mask=e < HQ * D)
 
 
+def high_tiles_pay(batch: StepBatch, programs: int, kv_layer: Tensor) -> bool:
+    """Whether the rows see long contexts, and so many programs fill the GPU, one to a multiprocessor."""
+    block_size, _, head_dim = kv_layer.shape[2:]
+    seen = batch.max_context_len - batch.max_query_len // 2
+    idle = -programs % multiprocessors()  # in the last round
+    row_bytes = next_power_of_2(head_dim) * kv_layer.element_size()
+    fits = 7 * HIGH * row_bytes + 1024 <= shared_memory()  # the queries, and three buffers of keys and of values
+    whole = block_size % 64 > 0 or block_size % HIGH == 0  # the keys of a small tile may be a page, those of a high not
+    return seen >= LONG and 8 * idle <= programs and kv_layer.element_size() == 2 and fits and whole
+
+
 def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_layer: Tensor) -> PrefillPlan:
     """Tile height and number of pieces from what the host knows: T, R, the longest row and context, and the pages.
 
-    Tiles of 64 rows and 64 keys suit most. Small pages are looked up key by key, so with enough rows for it a tile is
-    twice as high, and a key serves twice as many.
+    Tiles of 64 rows and 64 keys suit most: two programs share a multiprocessor, and one computes while the other waits.
+    Where a row sees thousands of keys, fetching them is what takes time: a high tile fetches each for twice the rows.
     """
     device = batch.context_lens.device
-    block_size, kv_heads, head_dim = kv_layer.shape[2:]
+    kv_heads, head_dim = kv_layer.shape[3:]
     group = q_heads // kv_heads
     longest = min(batch.max_query_len, tokens) * group
     keys = 64 if next_power_of_2(head_dim) * kv_layer.element_size() <= 512 else 32
     highest = 64 if head_dim <= 128 else 32
-    cached, small_pages = batch.max_context_len > batch.max_query_len, block_size % keys > 0
-    programs = tokens * group // HIGH * kv_heads
-    if cached and small_pages and head_dim <= 128 and longest >= HIGH and programs >= 4 * multiprocessors():
-        highest, keys = HIGH, 32
+    if longest >= HIGH and high_tiles_pay(batch, tokens * group // HIGH * kv_heads, kv_layer):
+        highest = keys = HIGH
     block_m = max(16, next_power_of_2(group), min(highest, next_power_of_2(longest)))
     rows = len(batch.context_lens)
     tiles = tokens // (block_m // group) + rows

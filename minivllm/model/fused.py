@@ -40,6 +40,13 @@ class Weights:
     final_norm: Tensor  # [H]
     lm_head: Tensor  # [vocab, H]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that they take."""
+        layers = (tensor for layer in self.layers for tensor in vars(layer).values() if tensor is not None)
+        tensors = (self.embed, self.final_norm, self.lm_head, *layers)
+        return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+
 
 def build_weights(
     spec: ModelSpec, get: Callable[[str], Tensor], dtype: torch.dtype, device: torch.device | str

@@ -44,8 +44,6 @@ class ModelRunner:
     ) -> None:
         self.device = model.weights.embed.device
         self.asynchronous = self.device.type == "cuda"
-        if self.asynchronous:
-            torch.cuda.set_device(self.device)  # kernels, events and graphs go to the current one
         self.dtype = kv_store.pool_dtype(config, model.spec, model.weights.embed.dtype, self.device)
         self.vocab_size = model.vocab_size
         self.spec, self.max_model_len, self.max_num_seqs = model.spec, max_model_len, config.max_num_seqs
@@ -54,7 +52,8 @@ class ModelRunner:
         self.checks_tokens = kernels is not None and not isinstance(kernels, str)  # kernels of the user's own
         self.captures = self.asynchronous and not config.enforce_eager
         self._cohort, self._plain, self._shapes_logits = -1, True, False  # of the last plan's rows
-        self.config, self.budget = config, self._budget(config)
+        with self._current():
+            self.config, self.budget = config, self._budget(config, model.weights.nbytes)
         self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self.budget)
         self.resize(self.num_blocks, config.block_size)
         if self.captures:
@@ -71,35 +70,49 @@ class ModelRunner:
         for name in ("graphs", "kv", "state"):  # the old ones go before the new ones come
             self.__dict__.pop(name, None)
         self.num_blocks, self.block_size = num_blocks, block_size
-        self.kv = kv_store.allocate(self.spec, num_blocks, block_size, self.dtype, self.device)
-        self.state = RequestState(self.max_num_seqs, self.max_model_len, block_size, self.device)
-        self.graphs: Any = None
-        if self.captures:
-            from minivllm.runtime.graphs import Graphs, cuda_capture  # needs Triton
+        with self._current():
+            self.kv = kv_store.allocate(self.spec, num_blocks, block_size, self.dtype, self.device)
+            self.state = RequestState(self.max_num_seqs, self.max_model_len, block_size, self.device)
+            self.graphs: Any = None
+            if self.captures:
+                from minivllm.runtime.graphs import Graphs, cuda_capture  # needs Triton
 
-            parts = (self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
-            self.graphs = Graphs(*parts, cuda_capture())
+                parts = (self.decoder, self.kv, self.state, self.vocab_size, self.max_num_seqs)
+                self.graphs = Graphs(*parts, cuda_capture())
+
+    def _current(self) -> torch.cuda.device:
+        """Makes our GPU the current one, to which kernels, events and graphs go; on a CPU it does nothing."""
+        return torch.cuda.device(self.device if self.asynchronous else -1)
 
     @torch.no_grad()
-    def _budget(self, config: EngineConfig) -> int:
-        """Bytes the pool may take: told on a CPU, on a GPU what a largest step leaves of our share of the card."""
+    def _budget(self, config: EngineConfig, weights: int) -> int:
+        """Bytes the pool may take: told on a CPU, on a GPU what `weights` bytes and a largest step leave of our share.
+
+        Nothing else of this process counts as ours, for there may be another engine.
+        """
         if self.device.type != "cuda":
             return config.kv_cache_memory
+        before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         pool = kv_store.allocate(self.spec, 1, config.block_size, self.dtype, self.device)
         tokens = min(config.max_num_batched_tokens, self.max_model_len * config.max_num_seqs)
         seats = min(config.max_num_seqs, tokens)
         self.decoder.forward(*_padding(tokens, seats, self.device), pool)
-        torch.cuda.synchronize(self.device)
+        step = torch.cuda.max_memory_allocated(self.device) - before
+        del pool
+        torch.cuda.empty_cache()  # then what the step took is free
         free, total = torch.cuda.mem_get_info(self.device)
-        held, peak = torch.cuda.memory_reserved(self.device), torch.cuda.max_memory_allocated(self.device)
-        own = max(held, peak) + ROUNDING + (GRAPH_MEMORY if self.captures else 0)
-        return kv_store.gpu_budget(total, free + held - own, own, config.gpu_memory_utilization)
+        coming = step + ROUNDING + (GRAPH_MEMORY if self.captures else 0)
+        return kv_store.gpu_budget(total, free - coming, weights + coming, config.gpu_memory_utilization)
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Ticket:
         """Start a step. On a GPU nothing here waits for the device, except for requests that ask for log-probabilities,
         penalties or biases."""
+        with self._current():
+            return self._launch(plan)
+
+    def _launch(self, plan: Plan) -> Ticket:
         state = self.state
         state.upload.next_step()
         state.apply(plan)

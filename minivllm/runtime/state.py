@@ -23,9 +23,11 @@ class RequestState:
     def __init__(self, seats: int, max_len: int, block_size: int, device: torch.device) -> None:
         self.block_size, self.max_len, self.device = block_size, max_len, device
         self.upload = Uploader(device)
-        self.tokens = torch.zeros(seats, max_len, dtype=torch.int32, device=device)
-        self.lengths = torch.zeros(seats, dtype=torch.int32, device=device)
-        self.tables = torch.zeros(seats, -(-max_len // block_size), dtype=torch.int32, device=device)
+        width = -(-max_len // block_size)
+        sizes = [seats * max_len, seats * width, seats]
+        self._memory = torch.zeros(sum(sizes), dtype=torch.int32, device=device)  # one, so that one copy reaches all
+        tokens, tables, self.lengths = self._memory.split(sizes)
+        self.tokens, self.tables = tokens.view(seats, max_len), tables.view(seats, width)
         self.seat: dict[str, int] = {}
         self.params: dict[str, SamplingParams] = {}
         self.seed: dict[str, int] = {}
@@ -43,18 +45,17 @@ class RequestState:
             self.seat[join.request_id] = next(free)
             self.params[join.request_id], self.seed[join.request_id] = join.params, join.seed
             self.prompt_len[join.request_id], self.stop_ids[join.request_id] = join.prompt_len, join.stop_ids
-        if plan.joined:
-            seats = [self.seat[join.request_id] for join in plan.joined]
-            first = {row.request_id: row.start for row in plan.rows}  # what is cached is not fed; penalties look back
-            starts = [0 if j.params.shapes_logits else first.get(j.request_id, 0) for j in plan.joined]
-            tokens = [join.tokens[start:] for join, start in zip(plan.joined, starts, strict=True)]
-            self._write(self.tokens, seats, tokens, starts)
-            self._write(self.tables, seats, [join.table for join in plan.joined])
-            self._write(self.lengths[:, None], seats, [(len(join.tokens),) for join in plan.joined])
-        if plan.grown:
-            entries = [(self.seat[name], index, block) for name, index, block in plan.grown]
-            sent = self.upload.send(np.asarray(entries, dtype=np.int32).T.copy())  # [3, entries]
-            self.tables[sent[0].long(), sent[1].long()] = sent[2]
+        first = {row.request_id: row.start for row in plan.rows} if plan.joined else {}
+        joined: list[tuple[int, tuple[int, ...]]] = []
+        for join in plan.joined:  # what is cached is not fed, but penalties look back
+            start = 0 if join.params.shapes_logits else first.get(join.request_id, 0)
+            joined += (
+                (self._place(self.tokens, self.seat[join.request_id], start), join.tokens[start:]),
+                (self._place(self.tables, self.seat[join.request_id]), join.table),
+                (self._place(self.lengths, self.seat[join.request_id]), (len(join.tokens),)),
+            )
+        self._write(joined)
+        self._write([(self._place(self.tables, self.seat[name], index), (block,)) for name, index, block in plan.grown])
 
     def batch(self, rows: tuple[Row, ...]) -> tuple[Tensor, StepBatch]:
         """Token ids `[T]` int64 and the `StepBatch` of a step, gathered from the state on the device."""
@@ -112,24 +113,26 @@ class RequestState:
         self.tokens[seats, at.clamp(max=self.max_len - 1)] = torch.where(inside, sampled.int(), 0)
         self.lengths[seats] = at.int() + 1
 
-    def _write(
-        self, lines: Tensor, seats: list[int], values: list[tuple[int, ...]], starts: list[int] | None = None
-    ) -> None:
-        """Copy `values[i]` to line `seats[i]`, from column `starts[i]` (or 0) on, all in one go.
+    def _place(self, lines: Tensor, seat: int, column: int = 0) -> int:
+        """Where in our memory the number of a seat's line stands."""
+        return int(lines.storage_offset()) + seat * lines.stride(0) + column
 
-        Packing is the fastest way from Python's ints to an array, and one copy with a list of places is much faster than
-        a copy for each line.
+    def _write(self, writes: list[tuple[int, tuple[int, ...]]]) -> None:
+        """Copy numbers to the place beside them and those that follow, all in one go, for a copy each takes much longer.
+
+        Packing is the fastest way from Python's ints to an array.
         """
-        counts = [len(line) for line in values]
+        if not writes:
+            return
+        counts = [len(numbers) for _, numbers in writes]
         ends = list(accumulate(counts))
-        packed = np.empty(ends[-1], dtype=np.int32)
-        for line, count, end in zip(values, counts, ends, strict=True):
-            pack_into(f"{count}i", packed.data, 4 * (end - count), *line)
-        columns = starts or [0] * len(seats)
-        begins = [seat * lines.shape[1] + column for seat, column in zip(seats, columns, strict=True)]
-        shift = [begin - end + count for begin, count, end in zip(begins, counts, ends, strict=True)]
-        places = np.arange(len(packed)) + np.repeat(shift, counts)
-        lines.view(-1)[self.upload.send(places)] = self.upload.send(packed)
+        packed = np.empty((2, ends[-1]), dtype=np.int32)
+        for (_, numbers), count, end in zip(writes, counts, ends, strict=True):
+            pack_into(f"{count}i", packed[1].data, 4 * (end - count), *numbers)
+        shifts = [place - end + count for (place, _), count, end in zip(writes, counts, ends, strict=True)]
+        packed[0] = np.arange(ends[-1]) + np.repeat(shifts, counts)
+        places, numbers = self.upload.send(packed)
+        self._memory[places.long()] = numbers
 
 
 def is_plain(params: list[SamplingParams]) -> bool:

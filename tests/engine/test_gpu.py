@@ -13,14 +13,14 @@ pytestmark = pytest.mark.gpu
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 
 
-def make(**options) -> LLM:
-    model = dummy_model("qwen3-0.6b", "cuda", torch.bfloat16, layers=4)
+def make(device: str = "cuda", **options) -> LLM:
+    model = dummy_model("qwen3-0.6b", device, torch.bfloat16, layers=4)
     head = (
-        torch.randn(model.weights.embed.shape, generator=torch.Generator("cuda").manual_seed(1), device="cuda") * 0.05
+        torch.randn(model.weights.embed.shape, generator=torch.Generator(device).manual_seed(1), device=device) * 0.05
     )
     model = replace(model, weights=replace(model.weights, lm_head=head.bfloat16()))  # tied, it only repeats the prompt
     options = {"num_blocks": 2000, "max_model_len": 2048, "max_num_seqs": 40, **options}
-    return LLM(model, device="cuda", **options)
+    return LLM(model, device=device, **options)
 
 
 def prompts(count: int, seed: int = 0) -> list[list[int]]:
@@ -191,3 +191,30 @@ def test_closing_gives_the_memory_back_every_time():
         torch.cuda.empty_cache()
         free.append(torch.cuda.mem_get_info()[0])
     assert min(free[1:]) > free[0] - (200 << 20), free
+
+
+def test_each_engine_of_a_process_gets_its_share_of_the_card():
+    """What the first one holds is not free any more, but it does not count as the second one's own."""
+    total = torch.cuda.mem_get_info()[1]
+    share = {"num_blocks": None, "gpu_memory_utilization": 0.25}
+    with make(**share) as one, make(**share) as other:
+        pools = [llm.engine.runner.kv.nbytes for llm in (one, other)]
+        assert min(pools) > 0.15 * total and max(pools) - min(pools) < 0.02 * total
+        texts = [llm.generate(prompts(4), GREEDY, use_tqdm=False)[-1].outputs[0].token_ids for llm in (one, other)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_engines_on_two_gpus_take_turns(enforce_eager):
+    options = {"enforce_eager": enforce_eager, "enable_prefix_caching": False}
+    with make("cuda:0", **options) as one, make("cuda:1", **options) as other:
+        expected = [llm.generate(prompts(6), GREEDY, use_tqdm=False) for llm in (one, other)]
+        engines = [one.engine, other.engine]
+        names = [[engine.add(prompt, GREEDY) for prompt in prompts(6)] for engine in engines]
+        while any(engine.has_unfinished for engine in engines):
+            for engine in engines:
+                engine.step()
+        for engine, known, outputs in zip(engines, names, expected, strict=True):
+            found = [engine.result(name).outputs[0].token_ids for name in known]
+            assert found == [output.outputs[0].token_ids for output in outputs]

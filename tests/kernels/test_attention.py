@@ -74,13 +74,27 @@ def test_one_long_request_is_cut_into_pieces() -> None:
     check([(400, 3)], 2, 1, 16, 16)
 
 
-def test_many_rows_over_small_pages_take_high_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block_size", [16, 48, 64, 128, 256])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_many_rows_of_long_context_take_high_tiles(
+    monkeypatch: pytest.MonkeyPatch, block_size: int, dtype: torch.dtype
+) -> None:
     monkeypatch.setattr(paged_prefill, "multiprocessors", lambda: 1)
-    rows = [(100, 40), (71, 24), (33, 33), (50, 1)]
-    step = paged_step(rows, 8, 1, 16, 16, torch.float32, device=DEVICE)
+    monkeypatch.setattr(paged_prefill, "LONG", 100)
+    rows = [(300, 40), (171, 24), (33, 33), (150, 1)]
+    step = paged_step(rows, 8, 1, 16, block_size, dtype, device=DEVICE)
     plan = paged_prefill.plan_prefill(step.batch, len(step.qkv), 8, step.kv_layer)
-    assert (plan.block_m, plan.keys) == (paged_prefill.HIGH, 32)
-    check(rows, 8, 1, 16, 16)
+    assert (plan.block_m, plan.keys) == ((64, 64) if block_size == 64 else (128, 128))
+    check(rows, 8, 1, 16, block_size, dtype=dtype)
+
+
+@pytest.mark.parametrize("programs", [1, 100, 128, 132, 133, 180, 231, 264, 300, 2048])
+def test_high_tiles_leave_at_most_an_eighth_of_the_seats_idle(monkeypatch: pytest.MonkeyPatch, programs: int) -> None:
+    monkeypatch.setattr(paged_prefill, "multiprocessors", lambda: 132)
+    monkeypatch.setattr(paged_prefill, "LONG", 10)
+    step = paged_step([(30, 2)], 2, 1, 16, 16, torch.float16, device=DEVICE)
+    idle = 132 * -(-programs // 132) - programs
+    assert paged_prefill.high_tiles_pay(step.batch, programs, step.kv_layer) == (idle <= programs / 8)
 
 
 @settings(max_examples=12, deadline=None)
