@@ -203,7 +203,8 @@ def plan_prefill(batch: StepBatch, tokens: int, q_heads: int, kv_layer: Tensor) 
     rows = len(batch.context_lens)
     tiles = tokens // (block_m // group) + rows
     live = triton.cdiv(tokens, block_m // group)  # tiles with work, at least
-    pieces = max(1, min(2 * multiprocessors() // (live * kv_heads), triton.cdiv(batch.max_context_len, 128), 16))
+    seats = multiprocessors() * (1 if block_m == keys == HIGH else 2)  # programs that run at once
+    pieces = max(1, min(seats // (live * kv_heads), triton.cdiv(batch.max_context_len, 128), 16))
     scratch = pieces * tokens * q_heads if pieces > 1 else 0
     partial = torch.empty(scratch, head_dim, dtype=torch.float32, device=device)
     return PrefillPlan(block_m, keys, tiles, pieces, partial, torch.empty(scratch, dtype=torch.float32, device=device))

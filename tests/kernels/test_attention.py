@@ -79,12 +79,13 @@ def test_one_long_request_is_cut_into_pieces() -> None:
 def test_many_rows_of_long_context_take_high_tiles(
     monkeypatch: pytest.MonkeyPatch, block_size: int, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(paged_prefill, "multiprocessors", lambda: 1)
+    """One program to a multiprocessor, so six of them leave no seat for pieces of a context."""
+    monkeypatch.setattr(paged_prefill, "multiprocessors", lambda: 6)
     monkeypatch.setattr(paged_prefill, "LONG", 100)
-    rows = [(300, 40), (171, 24), (33, 33), (150, 1)]
+    rows = [(300, 40), (171, 24), (33, 31), (150, 1)]
     step = paged_step(rows, 8, 1, 16, block_size, dtype, device=DEVICE)
     plan = paged_prefill.plan_prefill(step.batch, len(step.qkv), 8, step.kv_layer)
-    assert (plan.block_m, plan.keys) == ((64, 64) if block_size == 64 else (128, 128))
+    assert (plan.block_m, plan.keys, plan.pieces) == ((64, 64, 1) if block_size == 64 else (128, 128, 1))
     check(rows, 8, 1, 16, block_size, dtype=dtype)
 
 
