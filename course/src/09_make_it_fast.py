@@ -164,9 +164,9 @@ reveal("09.hit", round(first[0]["cold ms"] / first[0]["warm ms"], 1), "times")
 
 # %% [markdown]
 # > **Checked against the source.** The article measured 280 ms cold and 12 ms warm. Here a cold prefill of the same
-# > length takes 6 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
-# > is left at 3 ms is what does not shrink: launching, planning, many small kernels. Many prompts at once share that
-# > (the cold ones begin differently, each in its own way), and warm is 6 times as fast. With 128, what is left is
+# > length takes 5 ms, since the card is fast and the model small. The picture allows 7 times, from 2.1 to 0.3. What
+# > is left at 2 ms is what does not shrink: launching, planning, many small kernels. Many prompts at once share that
+# > (the cold ones begin differently, each in its own way), and warm is 8 or 10 times as fast. With 128, what is left is
 # > largely the **host**, the CPU that runs Python beside the GPU: it has each of them to check, to name and to admit.
 # > On the two cores of a CPU, where a prefill takes seconds, chapter 06 gives 21 times. The gain is what a prefill
 # > costs *you*, less what a step costs anyhow.
@@ -207,10 +207,10 @@ print(f"{1e3 * 640 * kv / bandwidth:.3f} ms, of 256 {1e3 * 256 * 640 * kv / band
 # (Added up this is more than a step takes: a kernel may begin while the one before it ends, and that time is counted
 # for both.)
 #
-# At one request, 113 matrix products, four in each of 28 layers and the output layer, share 0.57 ms: five millionths of
+# At one request, 113 matrix products, four in each of 28 layers and the output layer, share 0.56 ms: five millionths of
 # a second each. Reading their weights would take 0.26 in all. Attention takes 0.24 ms for what could be read in 0.016:
 # nine millionths of a second for each layer. Kernels so short spend most of their time on starting and stopping. At 256
-# requests, attention is four fifths of everything, and needs 4.64 ms where 4.12 are possible: 89 %. The large numbers
+# requests, attention is four fifths of everything, and needs 4.62 ms where 4.14 are possible: 90 %. The large numbers
 # are near the limit. What is far from it is *small*.
 #
 # ## Launching costs more than computing
@@ -372,8 +372,8 @@ check("09.graph_sizes", graph_sizes)
 # **1.** A card has twice the arithmetic and the same memory. How much faster is decoding?
 #
 # <details><summary>Answer</summary>
-# Not at all, as long as it waits for memory. The *limit* of a long prefill halves, from 2.1 ms to 1.1 with 1530 tokens;
-# the recorded 6.1 ms would lose at most one of them.
+# Not at all, as long as it waits for memory. The *limit* of a long prefill halves, from 2.1 ms to 1.0 with 1530 tokens;
+# the recorded 4.9 ms would lose at most one of them.
 # </details>
 #
 # **2.** The weights are stored in 8 bits. What is that worth at one request, and what at 256 with 640 tokens each?
@@ -401,13 +401,13 @@ check("09.graph_sizes", graph_sizes)
 #
 # | | |
 # | --- | --- |
-# | Qwen3-0.6B on an H200, one request, at most / recorded | 3,605 / 1,230 tokens per second |
-# | 256 requests, at most / recorded | 58,445 / 43,864 tokens per second |
-# | nano-vllm's benchmark | 4.81 s, 72 % of what is possible |
-# | first token of 1500 + 30, cold / warm; 16 at once | 6.1 / 3.2 ms; 70.3 / 11.6 ms |
+# | Qwen3-0.6B on an H200, one request, at most / recorded | 3,583 / 1,228 tokens per second |
+# | 256 requests, at most / recorded | 58,086 / 43,797 tokens per second |
+# | nano-vllm's benchmark | 4.77 s, 73 % of what is possible |
+# | first token of 1500 + 30, cold / warm; 16 at once | 4.9 / 2.2 ms; 59.8 / 7.7 ms |
 # | a new tensor under an old name | the graph never hears of it |
 #
-# **How close are we?** At large batches, three quarters. What is missing there is attention's last ninth and all
+# **How close are we?** At large batches, three quarters. What is missing there is attention's last tenth and all
 # that is not attention. At small ones a third: a step is then two hundred kernels, each too short to get going.
 
 # %%

@@ -273,7 +273,7 @@ print(f"{tokens:,} tokens of prompt {prompt['cold ms']} ms; their sums would tak
 # **Look at the column *beginning*.** It is the same for one token and for 8,192. A decode step sends next to
 # nothing, and pays 56 times for beginning: 0.56 ms, if the assumption holds. The whole step takes 0.81 ms on one GPU,
 # so two can save 0.41 ms at the very most. For this model, tensor parallelism then makes a single answer *slower*.
-# The prompt is another matter: its sums take 1.5 ms, and up to half of its 14 ms can be saved.
+# The prompt is another matter: its sums take 1.5 ms, and up to half of its 12 ms can be saved.
 #
 # A model that does not fit, or whose cache does not, has to be cut. One that fits can be **replicated** instead, and
 # waits for no sums.
