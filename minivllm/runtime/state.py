@@ -126,13 +126,13 @@ class RequestState:
             return
         counts = [len(numbers) for _, numbers in writes]
         ends = list(accumulate(counts))
-        packed = np.empty((2, ends[-1]), dtype=np.int32)
+        packed = np.empty((2, ends[-1]), dtype=np.int64)
         for (_, numbers), count, end in zip(writes, counts, ends, strict=True):
-            pack_into(f"{count}i", packed[1].data, 4 * (end - count), *numbers)
+            pack_into(f"{count}q", packed[1].data, 8 * (end - count), *numbers)
         shifts = [place - end + count for (place, _), count, end in zip(writes, counts, ends, strict=True)]
         packed[0] = np.arange(ends[-1]) + np.repeat(shifts, counts)
         places, numbers = self.upload.send(packed)
-        self._memory[places.long()] = numbers
+        self._memory[places] = numbers.int()
 
 
 def is_plain(params: list[SamplingParams]) -> bool:
