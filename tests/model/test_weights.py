@@ -55,6 +55,12 @@ def test_a_tied_output_layer_is_the_embedding_and_takes_no_memory(save_tiny):
     assert weights.lm_head is weights.embed
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_bytes_of_a_model_are_those_of_its_parameters(save_tiny, tied):
+    path, reference = save_tiny(Qwen2Config(**SHAPES, tie_word_embeddings=tied))
+    assert load(path).weights.nbytes == 4 * reference.num_parameters()
+
+
 def test_shards_are_the_same_as_one_file(save_tiny):
     one, _ = save_tiny(LlamaConfig(**SHAPES), "one")
     many, _ = save_tiny(LlamaConfig(**SHAPES), "many", max_shard_size="20KB")
