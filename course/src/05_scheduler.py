@@ -9,7 +9,7 @@
 # - say what continuous batching gains over static batching, in ticks, for given requests;
 # - read a tick: who decodes, whose prompt is under way, what is left of the token budget;
 # - explain chunked prefill and mixed steps by what they do to the latency of two people, the one who waits and the one who reads;
-# - say what preemption costs, and why the text stays the same;
+# - say what preemption costs, and what becomes of the text;
 # - write the step that shares the budget out, and run it inside the engine.
 #
 # | needs | time | device |
@@ -29,10 +29,11 @@ import time
 import torch
 
 from minivllm import LLM, Engine, EngineConfig, SamplingParams
+from minivllm.core.plan import Draft
 from minivllm.core.scheduler import Scheduler
 from minivllm.eventlog import log_events
 from minivllm.lab import check, expect, grading, hint, predict, progress, reveal
-from minivllm.lab.budget import engine_with
+from minivllm.lab.budget import engine_with, in_order, ours
 from minivllm.metrics import Metrics
 from minivllm.viz.gantt import as_text, chart
 from minivllm.viz.scheduler_view import SchedulerView
@@ -114,16 +115,17 @@ print("continuous batching needs fewer:", ticks["continuous"] < ticks["static"])
 #
 # ## The step, in code
 #
-# This is where it happens. First the decodes, then the prompts under way, then those who wait. `draft.budget` is what
-# is left of the tick:
+# This is where it happens. First the decodes, then the prompts under way, then those who wait (`_admit`, which takes
+# them in and does the same). `draft.budget` is what is left of the tick:
 
 # %%
-print(inspect.getsource(Scheduler._prefill))
-print(inspect.getsource(Scheduler._admit))
+for part in (Scheduler._decode, Scheduler._prefill, Draft.add):
+    print(inspect.getsource(part))
 
 # %% [markdown]
-# Nothing in it says “prefill step” or “decode step”. A row of a plan is a request, a start and a count. A decode is a
-# row of one token.
+# All of them end in `add`, and there a prompt is cut: `min(total - start, self.budget)`. A row of a plan is a request, a
+# start and a count; a decode is a row of one token. (`num_pending` counts tokens that are still being sampled: chapter
+# 09.)
 #
 # ## The token budget
 #
@@ -139,16 +141,17 @@ view.step(2)
 server.add(list(range(900, 940)), greedy(4))
 add(server, [(6, 4), (6, 3)], first=3)
 view.run()
-view.tick = 4
+view.tick = 5
 view.show()
 
 # %% [markdown]
-# From left to right: who waits, who has a seat, who is done. **Look at row C**: hatched for three ticks, 14 + 14 + 12
-# tokens. **Look at rows A and B** meanwhile: not one gap. Their two tokens are taken first, C gets what is left. In
-# the bars below, every full tick touches the dashed line, the budget.
+# **Look at row C**: hatched for three ticks, 14 + 14 + 12 tokens. (D and E are two short ones that came with it.)
+# **Look at rows A and B** meanwhile: not one gap. Their two tokens are taken first, C gets what is left. In the bars
+# below, every full tick touches the dashed line, the budget.
 #
-# Press `→` and watch the token budget: solid cells decode, hatched ones belong to a prompt. Then change the budget to
-# 32, add a request with a prompt of 60, and step on. Or from Python:
+# Live, the view also shows from left to right who waits, who has a seat and who is done. Press `→` and watch the token
+# budget: solid cells decode, hatched ones belong to a prompt. Then change the budget to 32, add a request with a prompt
+# of 60, and step on. Or from Python:
 
 # %%
 print(f"tick {view.tick}: {view.sentence}")
@@ -170,7 +173,8 @@ print("first tokens in tick", {name: row.first for name, row in view.chart.rows.
 # ## The log in words
 #
 # The same events drive the picture, the counters and a log. The log is Python's own `logging`, one line per event,
-# grouped as the code is: `plan`, `launch`, `collect`.
+# grouped as the code is: `plan`, `launch`, `collect`. (What is “cached” in it, under which “hash”, is a block that a later
+# request may find again: chapter 06.)
 
 # %%
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s", force=True)
@@ -214,7 +218,7 @@ WAYS = {
     "chunks, mixed": {"max_num_batched_tokens": 48, "mix_prefill_decode": True},
     "chunks, separate": {"max_num_batched_tokens": 48, "mix_prefill_decode": False},
 }
-words = llm.tokenizer.encode("In every tick the scheduler decides who computes how many tokens. " * 30)[:384]
+words = llm.tokenizer.encode("In every tick the scheduler decides who computes how many tokens. " * 40)[:384]
 
 
 # %%
@@ -253,7 +257,7 @@ reveal("05.gap", "B's comes later")
 
 # %% [markdown]
 # **Look at A's gap**: one tick in the first two, but *that* tick is as long as B's whole prompt in the first. Chunks
-# alone do not help, if a step may not mix. Chunks that mix keep A's text flowing, and B pays: eight ticks
+# alone do not help, if a step may not mix. Chunks that mix keep A's text flowing, and B pays: nine ticks
 # that each carry A along, and each chunk reads the weights again.
 #
 # > **Checked against the source.** The article says that prefill and decode in one batch raise the first-token
@@ -313,7 +317,8 @@ for policy in ("fcfs", "shortest-prompt", "longest-prefix", "priority"):
 # (Priority: the smallest number is the most urgent. Ours is the prompt's length with a minus, so the longest goes first.)
 # `shortest-prompt` is best on average, and A, first in line with the longest prompt, comes last. `longest-prefix` puts
 # requests with the same beginning together, so that its blocks are still there: chapter 08 measures that. A policy that
-# overtakes needs a bound, or somebody waits for ever: ours have `patience`.
+# overtakes needs a bound, or somebody waits for ever: these two have `patience`. `priority` has none; who is never urgent
+# may never run.
 #
 # ## Exercise: share the budget out
 #
@@ -360,21 +365,6 @@ check("05.share", share)
 
 
 # %%
-def in_order(budget, wanted):
-    """Give everybody what they want, first come first served, until the budget is gone."""
-    shares = {}
-    for who, left in wanted:
-        if count := min(left, budget):
-            shares[who], budget = count, budget - count
-    return shares
-
-
-def ours(budget, decodes, prompts):
-    return in_order(budget, [*((who, 1) for who in decodes), *prompts])
-
-
-# %%
-
 rule = share if grading.grade("05.share", share).status == "✓" else ours
 mine = engine_with(rule, EngineConfig(block_size=4, num_blocks=64, max_num_batched_tokens=8, max_num_seqs=5))
 log = mine.record()
@@ -386,7 +376,8 @@ print(as_text(chart(log.ticks)))
 # %% [markdown]
 # ## Break it: a long prompt starves the decodes
 #
-# Exchange the two loops: prompts first. What happens to A, who is writing, when a prompt of 60 arrives?
+# Exchange the two loops: prompts first. What happens to A, who is writing, when a prompt of 60 arrives? (`in_order` gives
+# everybody what they want, until the budget is gone.)
 
 
 # %%

@@ -19,7 +19,6 @@
 # traffic takes a fraction of a second, and two settings are compared on exactly the same requests.
 
 # %%
-import inspect
 
 from minivllm import Engine, EngineConfig
 from minivllm.core.policy import FCFS, LongestPrefix
@@ -28,6 +27,7 @@ from minivllm.lab.device import TimedRunner, TimeModel
 from minivllm.lab.experiments.result import Chart, Result
 from minivllm.lab.replay import play, serve
 from minivllm.lab.workloads import Call, make
+from minivllm.narrate import line
 from minivllm.runtime.sim import SimRunner
 from minivllm.viz import EngineView
 
@@ -40,8 +40,8 @@ for kind in KINDS:
     )
 
 # %% [markdown]
-# - **chat**: 24 conversations over one of three system prompts. People read and type; the next turn comes seconds
-#   later, and begins with everything that was said.
+# - **chat**: 24 conversations over one of three system prompts of 200 tokens. People read and type; the next turn comes
+#   seconds later, and begins with everything that was said.
 # - **agent**: programs with one of two descriptions of their tools, 1500 tokens long. Their next call comes at once,
 #   and appends the last answer and what a tool has said, about 100 tokens.
 # - **batch**: 72 questions about 12 documents, all there from the beginning, in no order.
@@ -114,7 +114,7 @@ Result("", "", columns, rows, chart=Chart("line", "pool tokens", ("hit rate %",)
 # People take their time, and in the meantime others fill the pool.
 #
 # > **Checked against the source.** "Too small a prefix pool: evicted before reuse." Yes; and beyond the bend, more
-# > memory buys nothing at all. Both ends of the curve are worth money.
+# > memory buys no more hits. Both ends of the curve are worth money.
 #
 # A pool can be too small for more than hits:
 
@@ -131,9 +131,13 @@ runner = TimedRunner(SimRunner(192, 16), TimeModel())
 engine = Engine(EngineConfig(num_blocks=192, max_num_seqs=16), runner=runner)
 view = EngineView(engine, title="batch, 3,072 tokens")
 play(engine, make("batch"), runner)
-view.tick = next(i for i, events in enumerate(view.track.recorder.ticks, 1) if any(e.kind == "preempt" for e in events))
-print(view.sentence)
+ticks = view.track.recorder.ticks
+view.tick, preempted = next((i, e) for i, events in enumerate(ticks, 1) for e in events if e.kind == "preempt")
+print(line(preempted))
 view.show()
+
+# %% [markdown]
+# The twelve blocks that are cached now are what it had. It will find them again, if it comes back before they are taken.
 
 # %% [markdown]
 # ## Who goes first?
@@ -180,7 +184,7 @@ reveal("08.policy", max(of_batch, key=of_batch.get))
 #
 # ## Break it: affinity without ageing
 #
-# One document is asked about all the time, nearly twice as often as the device can answer. In between comes a
+# One document is asked about all the time, far more often than the device can answer. In between comes a
 # stranger with a letter of his own. When is it his turn?
 
 
@@ -215,15 +219,9 @@ for name, (ticks, mean, second, worst) in waits.items():
 # Until the very end: somebody with a longer match is always there. It is called **starvation**, and no average shows
 # it: one of 301 waits nearly five times as long as the mean, and the mean is as good as ever. The cure is **ageing**:
 # whoever has waited for long enough goes first, whatever the cache says. The engine's `LongestPrefix` says "long
-# enough" is 64 ticks:
-
-# %%
-print(inspect.getsource(LongestPrefix.pick))
-
-# %% [markdown]
-# **Compare its row with the first**: they are the same but for the stranger. Nearly everybody here waits for more than
-# 64 ticks, so it has become first come, first served. That costs nothing where all but one share one document, as
-# affinity had nothing to win. In the batch above it had.
+# enough" is 64 ticks. **Compare its row with the first**: they are the same but for the stranger. Nearly everybody here
+# waits for more than 64 ticks, so it has become first come, first served. That costs nothing where all but one share one
+# document, as affinity had nothing to win. In the batch above it had.
 
 # %% [markdown]
 # ## Exercises
@@ -283,8 +281,9 @@ check("08.policy", Mine)
 #         return running[-1]
 # ```
 #
-# The first three lines are the ageing, the last is the affinity. Turn the 100 up and the average gets better and the
-# worst case worse: that is the whole trade.
+# The first three lines are the ageing, the last is the affinity; the engine's own `LongestPrefix` looks alike. Try other
+# numbers for the 100: `check` prints both sides. In the stream nearly everybody waits for some 180 ticks anyway, so up
+# to there it costs nothing, and the average gets better. Beyond, it is the stranger who pays.
 #
 # </details>
 
@@ -294,7 +293,8 @@ check("08.policy", Mine)
 # **1.** Your hit rate is 95 %. Will a better policy help?
 #
 # <details><summary>Answer</summary>
-# Hardly. There is little left to compute. Look at whether anybody waits at all.
+# Not the throughput: there is little left to compute. But it may decide who waits. The stranger above stood in front of
+# a device that hit 96 %.
 # </details>
 #
 # **2.** All prompts are different from the first token on. Which block size?

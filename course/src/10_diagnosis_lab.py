@@ -84,7 +84,7 @@ for name in INSTRUMENTS:
 # | long tables | are there more than 32 blocks to a request, nearly one per token? (03) |
 #
 # A diagnosis has three parts: a **cause**, a **tick** in which it can be seen, and a **cure**. They earn four, three
-# and three points. Each diagnosis after the first costs one. There are more causes and cures than patients.
+# (with the right cause) and three points. Each diagnosis after the first costs one. There are more causes and cures than patients.
 
 # %%
 for cause, words in CAUSES.items():
@@ -191,9 +191,9 @@ case2.diagnose(cause="leak", tick=7, cure="release-everything")
 
 # %% [markdown]
 # > **Checked against the source.** The article's list for "out of memory while not full" is: candidates not
-# > reclaimed, blocks leaked, pool too small. The signs tell them apart. A pool that is too small evicts, and its
-# > requests run. After a leak, nobody runs. Candidates that are not reclaimed do not occur here: taking a block *is*
-# > reclaiming one.
+# > reclaimed, blocks leaked, pool too small. The signs tell them apart. Where a pool is too small, somebody runs, and
+# > when that one ends the next can begin. After a leak, nobody runs: whoever is first in line needs more than can ever be
+# > had, and the others stand behind. Candidates that are not reclaimed do not occur here: taking a block *is* reclaiming one.
 #
 # ## The ward
 #
@@ -464,10 +464,12 @@ case11.diagnose(cause=..., tick=..., cure=...)
 #
 # <details><summary>What it was</summary>
 #
-# Fifteen preemptions have thrown away 43 % of what was computed. The pool is full, so somebody must go. But the
-# victim is whoever has computed *most*: A, which came first, goes first, where our engine would send the last. It
-# comes back and pushes out the next. In tick 4 it happens for the first time. `diagnose("ping-pong", 4,
-# "fewer-seats")`. (Or `larger-pool`, if you have one: some patients have more than one cure.)
+# Sixteen preemptions have thrown away 63 % of what was computed. The pool is full, so somebody must go. But the victim is
+# whoever has computed *most*, and that is A, the report, every time. In tick 19 it loses 49 tokens; in tick 20 it is back
+# and computes them again; in tick 21 it goes once more, with 50. Our engine would send the last: nine preemptions, a
+# ninth of the work, and A is done in tick 40 and not in 78. `diagnose("ping-pong", 19, "preempt-the-last")`. (Or
+# `larger-pool`, if you have one: some patients have more than one cure. This engine's prefix cache is off; with it, A would
+# have found most of what it had, and hardly anybody would have complained.)
 #
 # </details>
 #
@@ -512,14 +514,14 @@ board()
 # | --- | --- | --- |
 # | peak memory far above the estimate | `block_size` too large | a leak: that grows with time |
 # | throughput falls with paging | `block_size` too small | waste: every slot is used |
-# | no hits at all | dynamic text in front | the pool: a larger one changes nothing |
+# | no hits, though prompts share text | dynamic text in front | the pool: a larger one changes nothing |
 # | hits fall as users come | pool too small | the prompts: they did hit |
 # | out of memory, and nobody runs | blocks not released | a small pool: somebody would run |
 # | first token late for a few | starvation | load: the median would be late too |
 # | busy, and little comes out | preemption ping-pong | a slow device |
-# | wrong text for all, no error | tables out of step | a kernel: short ones would be right |
-# | wrong text for one, at any length | unwritten memory, unmasked | its prompt |
-# | wrong text beyond a length | a sum in half precision | tables: they are right at any length |
+# | all texts begin well and go wrong, no error | tables out of step | a kernel: it would not wait for the next block |
+# | wrong text for one, others as long are right | unwritten memory, unmasked | its prompt |
+# | wrong text for some of the longest, and for them only | a sum in half precision | tables: short texts would go wrong too |
 # | an error about a block | books that were wrong long before | the tick of the error |
 # | an error with a prompt of k whole blocks | a hit on all of it | the prompt: it works cold |
 #
@@ -555,11 +557,11 @@ check("10.leaks", leaks)
 # </details>
 
 # %% [markdown]
-# **2. A detective.** Write down your method as a program. It gets a case that has run, and returns the name of a
-# cause. `case.signs` has the figures: `error` (None or a text), `unlike` (how many answers are wrong), `waiting` (at
-# the end), `lost`, `hits_early`, `hits_late`, `in_use` (shares from 0 to 1), `median_wait`, `worst_wait` (ticks),
-# `blocks` (per request). `case.test(name)` gives the lines of an instrument, and is counted. Find all twelve, with
-# one test each on average.
+# **2. A detective.** Write down your method as a program. It gets a case that has run, of which it sees the signs and the
+# tests only, and returns the name of a cause. `case.signs` has the figures: `error` (None or a text), `unlike` (how many
+# answers are wrong), `waiting` (at the end), `lost`, `hits_early`, `hits_late`, `in_use` (shares from 0 to 1),
+# `median_wait`, `worst_wait` (ticks), `blocks` (per request). `case.test(name)` gives the lines of an instrument, and is
+# counted. Find all twelve, with one test each on average.
 
 # %%
 print(case6.signs.hits_early > case6.signs.hits_late, case6.signs.error, case6.signs.unlike)
@@ -605,7 +607,8 @@ check("10.detective", detective)
 # %% [markdown]
 # ## Break it: a patient for a classmate
 #
-# All twelve are the engine you know, with one thing changed. This is how the starving one is made ill:
+# All twelve are the engine you know, with one thing changed, in it or in what comes to it. This is how the starving one is
+# made ill:
 
 # %%
 with expect(ValueError, match="patient is 'flu'"):
@@ -617,8 +620,9 @@ print(admit("starvation").engine.scheduler.policy.patience)
 #
 # **3. Now yours.** Fill in what its owner says, the cause, the cure, and the instrument that shows it. The texts are
 # sentences, of four words at least. `build` gives an engine, ill unless `self.cured`. `visits` gives the traffic:
-# `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is cured. (As it stands, two
-# seats can just bear the traffic.) Then send the class to somebody.
+# `Visit(tick, prompt, output)`. Exactly your instrument must speak, and none when it is cured. (If a second one shows the
+# same fault, name it: `also = ("audit",)`. As it stands, two seats can just bear the traffic.) Then send the class to
+# somebody.
 
 
 # %%
@@ -702,22 +706,22 @@ check("10.patient", Mine)
 # Long sums, memory that was not cleared, tables that grow while a request runs. Patients 12, 8 and 5 pass such tests.
 # </details>
 #
-# **4.** The mean time to first token is good, and people complain. Why is that no contradiction?
+# **4.** The median time to first token is excellent, and people complain. Why is that no contradiction?
 #
 # <details><summary>Answer</summary>
-# Three of 93 waited for more than 200 ticks, the others for one. Look at the worst, not at the mean.
+# Patient 3: three of 93 waited for more than 200 ticks, the others for one. Look at the worst, too.
 # </details>
 #
 # ## What you have measured
 #
 # | | |
 # | --- | --- |
-# | faults that a detective names without any instrument | 7 of 12 |
-# | instruments a good detective uses for all twelve | 7 |
+# | faults that our detective names without any instrument | 7 of 12 |
+# | instruments it uses for all twelve | 7 |
 # | blocks held by nobody after 120 ticks of aborts | 12 of 16 |
 # | hits with a clock in front / a pool too small | 0 / 55, later 17 % |
 # | longest wait with starvation, median 1 tick | 266 ticks |
-# | computed tokens lost to ping-pong | 43 % |
+# | computed tokens lost to ping-pong, and with the last as victim | 63, 11 % |
 #
 # **An engine is sick: what is it?** First: is text wrong, did it stop, or is it slow? Then the one figure that is out
 # of the ordinary. Then one instrument. In that order.

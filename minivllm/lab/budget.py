@@ -7,7 +7,7 @@ order of admission. `prompts`: `(id, tokens left)` of the prompts that are not c
 returns how many tokens each of them computes in this tick: `{id: tokens}`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from minivllm.assembly import configure
@@ -49,6 +49,20 @@ class BudgetScheduler(Scheduler):
     def _hindrance(self, draft: Draft, request: Request) -> Shortage | None:
         draft.budget = self._granted.pop(request.id, 0)
         return super()._hindrance(draft, request)
+
+
+def in_order(budget: int, wanted: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Give everybody the tokens they want, first come first served, until the budget is gone."""
+    shares = {}
+    for who, left in wanted:
+        if count := min(left, budget):
+            shares[who], budget = count, budget - count
+    return shares
+
+
+def ours(budget: int, decodes: list[str], prompts: list[tuple[str, int]]) -> dict[str, int]:
+    """Decodes first, then prompts: what the engine's own scheduler does."""
+    return in_order(budget, [*((who, 1) for who in decodes), *prompts])
 
 
 def engine_with(share: Share, config: EngineConfig) -> Engine:

@@ -7,7 +7,7 @@
     case.test("leaks")           an instrument; the first is free, each further one costs a point
     case.diagnose(cause="leak", tick=7, cure="release-everything")
 
-A diagnosis earns ten points at most: four for the cause, three for a tick that shows it, three for the cure. Each one
+A diagnosis earns ten points at most: four for the cause, three for a tick that shows it as well, three for the cure. Each one
 after the first costs a point too.
 """
 
@@ -31,12 +31,12 @@ WARD = (
     "unmasked-tail", "tiny-blocks", "borrowed-block", "ping-pong", "half-precision-sum",
 )  # fmt: skip
 NOBODY_HAS = {
-    "no-cache": "Prefix caching is off, so every prompt is computed whole.",
+    "separate-steps": "A step is prefill or decode, never both, so who is writing stands still while prompts are computed.",
     "small-budget": "max_num_batched_tokens is so small that a prompt takes many ticks.",
     "unchained-hash": "Blocks are named by their own tokens alone, so a past that is not theirs is reused.",
 }
 WHY_NOT = {
-    "no-cache": "the view would show the prefix cache off, and it is on",
+    "separate-steps": "somebody who is writing would get nothing while a prompt is computed, and nobody does",
     "small-budget": "prompts would be computed in pieces, and the log has them whole",
     "unchained-hash": "a block would be hit after another beginning, and none was",
 }
@@ -164,13 +164,15 @@ class Case:
         tick = whole("tick", tick, 1, len(self._told))
         if (cause, tick, cure) not in self._given:
             self._given.append((cause, tick, cure))
-        right = cause == self._name, tick in self._evidence, cure in patient.treatments
+        known = cause == self._name  # a tick shows nothing to somebody who sees something else in it
+        right = known, known and tick in self._evidence, cure in patient.treatments
         spent = max(0, len(self.tests) - 1) + len(self._given) - 1
         points = max(0, sum(worth for worth, good in zip((CAUSE, TICK, CURE), right, strict=True) if good) - spent)
         looking_for = f". What to look for: {type(patient).evidence.__doc__}" if right[0] else ""
         words = [
             f"{_mark(right[0])} cause: {cause}" + ("" if right[0] else f". {self._why_not(cause)}"),
-            f"{_mark(right[1])} tick {tick}" + ("" if right[1] else f" of {signs.ticks} does not show it{looking_for}"),
+            f"{_mark(right[1])} tick {tick}"
+            + ("" if right[1] else f" of {signs.ticks} does not show that{looking_for}"),
             f"{_mark(right[2])} cure: {cure}" + ("" if right[2] else f". That would be: {CURES[cure]}"),
             f"{points} of 10 points" + (f", {spent} paid for further tests and diagnoses" if spent else ""),
         ]

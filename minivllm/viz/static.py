@@ -17,6 +17,9 @@ MARGIN = 24
 NEUTRAL = Colour(LIGHT.line, LIGHT.raised, LIGHT.ink2, LIGHT.bg)
 DOTTED, DASHED = {"stroke-dasharray": "1 3.4", "stroke-linecap": "round"}, {"stroke-dasharray": "4 3"}
 
+MOST_WAITING = 8
+"""Requests in the queue that a text names."""
+
 
 def mark(block: BlockView, evicted: Collection[int] = ()) -> str:
     """One character for one block: `.` free, a letter in use, `S` shared, `c` cached, `!` evicted in this tick."""
@@ -35,10 +38,13 @@ def ascii_map(snapshot: Snapshot, say: str, evicted: Collection[int] = (), colum
         f"Pool: {numbers(snapshot)}",
         *(f"{at:>6}  {marks[at : at + columns]}" for at in range(0, len(marks), columns)),
     ]
+    further = [r for r in snapshot.requests if r.status == "waiting"][MOST_WAITING:]
     for r in snapshot.requests:
-        if r.status != "finished":
+        if r.status != "finished" and r not in further:
             held = f"{count(r.tokens, 'token')}, {r.computed} computed, table {runs(r.table)}"
             lines.append(f"{r.id:>6}  {r.status}, {held}")
+    if further:
+        lines.append(f"        and {len(further)} more wait")
     return "\n".join(lines)
 
 

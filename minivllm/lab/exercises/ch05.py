@@ -79,9 +79,11 @@ def _obeys(student: Share, budget: int, decodes: list[str], prompts: list[tuple[
     require(served == decodes[:budget], f"{case}: decodes come first, in order, one token each")
     idle = min(budget, sum(wanted.values())) - spent
     require(idle == 0, f"{case}: {idle} tokens of the budget are left, and somebody wants them")
-    short = [who for who, left in prompts if got.get(who, 0) < left]
-    late = [who for who in short[1:] if who in got]
-    require(not late, f"{case}: {late and late[0]} overtakes {short and short[0]}, which is before it in the line")
+    first = next((n for n, (who, left) in enumerate(prompts) if got.get(who, 0) < left), len(prompts))
+    late = [who for who, _ in prompts[first + 1 :] if who in got]
+    require(
+        not late, f"{case}: {late and late[0]} overtakes {late and prompts[first][0]}, which is before it in the line"
+    )
 
 
 def _same_as_the_engine(student: Share, trace: tuple[tuple[int, int], ...]) -> int:

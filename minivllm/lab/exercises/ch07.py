@@ -90,7 +90,8 @@ def queue(student: Callable[[], Eviction]) -> str:
     hints=[
         "What tells a block of the system prompt from one of a prompt that is read once? What do you get to know of it?",
         "`remove` means: somebody hit it. Keep two queues, one for blocks that were hit at least once.",
-        "insert puts a block into `again` if it was ever hit, else into `once`; pop takes from `once` as long as there is one.",
+        "insert puts a block into `again` if it was hit since it was last popped, else into `once`; pop takes from `once` as "
+        "long as there is one. When `again` gets longer than `once`, its oldest block goes back.",
     ],
 )
 def eviction(student: EvictionFactory) -> str:
@@ -165,8 +166,20 @@ def _begun(student: Callable[[], Any]) -> Any:
     made = student()
     made.insert(1)
     if len(made) == 0 and list(made) == [] and made.pop() is ...:
+        require(
+            _empty(type(made).insert) and _empty(type(made).remove),
+            "insert(1) was called, and len is still 0: pop, len and iteration are still to be written",
+        )
         raise NotAttempted
     return student()
+
+
+def _empty(method: Any) -> bool:
+    """Whether a method still is as it was handed out: nothing but `...`."""
+
+    def nothing(self: Any, block: int) -> None: ...
+
+    return method.__code__.co_code == nothing.__code__.co_code if hasattr(method, "__code__") else False
 
 
 def shared_beginnings(order: EvictionFactory, requests: int, seed: int) -> list[int]:

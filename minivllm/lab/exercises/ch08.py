@@ -51,7 +51,7 @@ def config(chosen: EngineConfig) -> str:
     words = f"{seconds:.3f} s to the first token, {100 * metrics.hit_rate:.0f} % hits"
     cure = "something else holds it back: begin with EngineConfig(block_size=…, num_blocks=…) alone"
     if chosen.block_size > 32:
-        cure = "smaller blocks find more"
+        cure = "smaller blocks find more, and waste less at their ends"
     elif tokens + chosen.block_size <= MEMORY:
         cure = "use all the memory"
     elif chosen.max_num_seqs < LEAST_SEATS or chosen.max_num_batched_tokens < LEAST_BUDGET:

@@ -69,18 +69,10 @@ def overtaken(recording: Recorder) -> list[int]:
 
 
 def pushed_out(recording: Recorder) -> list[int]:
-    """Ticks in which somebody is preempted, or waits after it, or computes again what was lost."""
-    out: set[str] = set()
-
-    def shows(event: ev.Event) -> bool:
-        if isinstance(event, ev.Preempt):
-            out.add(event.request)
-        here = bool(out)
-        if isinstance(event, ev.Admit):
-            out.discard(event.request)
-        return here
-
-    return where(recording, shows)
+    """Ticks in which somebody is preempted, or computes again what was lost."""
+    return where(
+        recording, lambda event: isinstance(event, ev.Preempt) or (isinstance(event, ev.Admit) and event.resumed)
+    )
 
 
 def computed_twice(recording: Recorder) -> list[int]:

@@ -69,7 +69,7 @@ class SmallPool(Patient):
 
 
 class MostComputed(FCFS):
-    """Preempts whoever has computed most, since that frees most; and so throws most work away, in turns."""
+    """Preempts whoever has computed most, since that frees most; and so throws most work away, again and again."""
 
     def victim(self, running: Sequence[Request]) -> Request:
         """The one with the longest table."""
@@ -77,27 +77,28 @@ class MostComputed(FCFS):
 
 
 class PingPong(Patient):
-    """Near a full pool requests push one another out, and each recomputes what it had."""
+    """Near a full pool short requests push out the long one, and it computes all that it had again."""
 
-    complaint = "With a few more users the device is busier than ever, and hardly more answers come out of it."
-    cause = "The victim of a preemption is the request with most to lose; it comes back and pushes out the next."
-    cure = "Preempt the last admitted, and admit fewer: max_num_seqs, a watermark of blocks kept back, a larger pool."
-    treatments = ("fewer-seats", "larger-pool")
+    complaint = "The device is busier than ever, and the report among all the questions takes for ever."
+    cause = (
+        "The victim of a preemption is the request with most to lose; it computes that again, and is pushed out again."
+    )
+    cure = "Preempt the last admitted, who has least to lose."
+    treatments = ("preempt-the-last", "larger-pool")
     instrument = "ping-pong"
 
     def build(self) -> Engine:
         """A tight pool with a policy of its own, handed in by constructor."""
-        config = EngineConfig(block_size=4, num_blocks=24)
-        if self.cured:
-            return Engine(config.replace(max_num_seqs=2))
-        return Engine(config, policy=MostComputed())
+        config = EngineConfig(block_size=4, num_blocks=24, enable_prefix_caching=False)
+        return Engine(config) if self.cured else Engine(config, policy=MostComputed())
 
     def visits(self) -> list[Visit]:
-        """Short prompts, long answers."""
-        return [Visit(1, tokens_of(((f"user {i}", 6),)), 32) for i in range(12)]
+        """One long request, and a short one every other tick."""
+        short = [Visit(2 + 2 * i, tokens_of(((f"question {i}", 6),)), 8) for i in range(36)]
+        return [Visit(1, tokens_of((("report", 32),)), 40), *short]
 
     def evidence(self) -> list[int]:
-        """Somebody is pushed out, waits for it to end, or computes again."""
+        """Somebody is pushed out, or computes again."""
         return pushed_out(self.recorder)
 
 

@@ -46,6 +46,30 @@ class Queue:
         return iter(self.order)
 """
 
+LEAST_OFTEN = """
+class Mine:
+    def __init__(self):
+        self.order, self.hits = {}, {}
+
+    def insert(self, block):
+        self.order[block] = None
+
+    def remove(self, block):
+        self.hits[block] = self.hits.get(block, 0) + 1
+        del self.order[block]
+
+    def pop(self):
+        block = min(self.order, key=lambda block: self.hits.get(block, 0))
+        del self.order[block]
+        self.hits.pop(block, None)
+        return block
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        return iter(self.order)
+"""
 MUTANTS = {
     "07.queue": [
         Mutant("is a list, which searches", source=LISTED, says="that is a search"),
@@ -94,11 +118,7 @@ MUTANTS = {
             says="less than LRU",
         ),
         Mutant("forgets who was hit", ("self.hit.add(block)", "pass"), says="no better"),
-        Mutant(
-            "gives up the youngest",
-            ("block = next(iter(queue))", "block = next(reversed(queue))"),
-            says="what is young may be needed next",
-        ),
+        Mutant("counts how often each was hit", source=LEAST_OFTEN, says="what is young may be needed next"),
         Mutant("counts only one queue", ("len(self.once) + len(self.again)", "len(self.once)"), says="but len is"),
         Mutant("lacks a method", ("def remove(", "def take_out("), says="lacks remove"),
     ],
