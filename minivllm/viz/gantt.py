@@ -128,5 +128,9 @@ def as_svg(made: Chart, say: str, colours: Mapping[str, int], title: str = "", b
                 rect(x + 1, bars + 40 - d - p, pitch - 2, max(p, 1), "url(#hatch)", t.ink2) if prompt else ""]  # fmt: skip
         if pitch >= 18:
             out.append(text(x + pitch / 2, bars + 54, str(decode + prompt), 10.5, t.ink3, anchor="middle"))
-    out.append(text(24, bars + 30, "tokens", 11, t.ink2) if pitch and made.ticks else "")
+    if made.ticks and most <= budget <= 4 * most:
+        end = left + made.ticks * pitch
+        out.append(f'<path d="M{left} {bars}H{end:g}" stroke="{t.ink2}" stroke-dasharray="4 3"/>')
+        out.append(text(end + 12, bars + 4, f"budget {budget}", 11, t.ink2))
+    out.append(text(left - 4, bars + 54, "tokens", 10.5, t.ink2, anchor="end") if pitch and made.ticks else "")
     return document(WIDTH, bars + 66, out)

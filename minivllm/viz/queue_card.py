@@ -49,7 +49,7 @@ def as_svg(
     """The queue as a light card: blocks in use, the queue from front to back, and what is left of one request."""
     used = [b for b in snapshot.blocks if b.ref]
     held = [
-        _Cell(str(b.id), " ".join(b.owners) if b.ref < 4 else f"ref {b.ref}", b.owners[0] if b.ref == 1 else "")
+        _Cell(str(b.id), " ".join(b.owners) if b.ref <= 4 else f"ref {b.ref}", b.owners[0] if b.ref == 1 else "")
         for b in used
     ]
     line = []
