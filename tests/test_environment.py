@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
@@ -101,3 +102,11 @@ def test_the_top_level_holds_nothing_that_was_not_agreed():
     made = {"minivllm.egg-info", "build", "dist", "__pycache__"}
     found = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     assert not found - agreed - made
+
+
+def test_every_pin_takes_the_oldest_python():
+    """Where one does not, pip has nothing to install, and looks for another combination without end."""
+    oldest = next(spec.version for spec in SpecifierSet(PROJECT["requires-python"]) if spec.operator == ">=")
+    for name in sorted(everything_installed(named()) & constraints().keys()):
+        wants = metadata.metadata(name)["Requires-Python"] or ""
+        assert SpecifierSet(wants).contains(f"{oldest}.0"), f"{name} needs Python {wants}"
