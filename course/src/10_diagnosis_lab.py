@@ -468,8 +468,8 @@ case11.diagnose(cause=..., tick=..., cure=...)
 # whoever has computed *most*, and that is A, the report, every time. In tick 19 it loses 49 tokens; in tick 20 it is back
 # and computes them again; in tick 21 it goes once more, with 50. Our engine would send the last: nine preemptions, a
 # ninth of the work, and A is done in tick 40 and not in 78. `diagnose("ping-pong", 19, "preempt-the-last")`. (Or
-# `larger-pool`, if you have one: some patients have more than one cure. This engine's prefix cache is off; with it, A would
-# have found most of what it had, and hardly anybody would have complained.)
+# `larger-pool`, if you have one: some patients have more than one cure. This engine's prefix cache is off. With it, A would find
+# most of what it had: 695 computed tokens in place of 1,463. But it would be done as late.)
 #
 # </details>
 #

@@ -3,7 +3,7 @@
 A region is captured in a CUDA graph, so that the host's launches do not count, and replayed; the median is what
 counts. Inputs rotate over more memory than the L2 cache holds, and are random: multiplying zeros is faster. The clock
 starts after a pause: an H200 that has just been given new memory is up to a fifth slower for some 30 ms. It does not
-run for long: some 30 ms of matrix products draw so much power that the clock falls by an eighth.
+run for long: after some 30 ms of matrix products, which draw the most power, the same card is a seventh slower.
 """
 
 # mypy: disable-error-code="no-untyped-def"

@@ -7,8 +7,8 @@
     case.test("leaks")           an instrument; the first is free, each further one costs a point
     case.diagnose(cause="leak", tick=7, cure="release-everything")
 
-A diagnosis earns ten points at most: four for the cause, three for a tick that shows it as well, three for the cure. Each one
-after the first costs a point too.
+A diagnosis earns ten points at most: four for the cause, three more for a tick that shows it, three for the cure. Each
+one after the first costs a point too.
 """
 
 from collections.abc import Iterable, Iterator

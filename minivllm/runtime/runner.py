@@ -53,7 +53,7 @@ class ModelRunner:
         self.captures = self.asynchronous and not config.enforce_eager
         self._cohort, self._plain, self._shapes_logits = -1, True, False  # of the last plan's rows
         with self._current():
-            self.config, self.budget = config, self._budget(config, model.weights.nbytes)
+            self.config, self.budget = config, self._budget(config)
         self.num_blocks = kv_store.count_blocks(config, model.spec, self.dtype, self.budget)
         self.resize(self.num_blocks, config.block_size)
         if self.captures:
@@ -85,8 +85,8 @@ class ModelRunner:
         return torch.cuda.device(self.device if self.asynchronous else -1)
 
     @torch.no_grad()
-    def _budget(self, config: EngineConfig, weights: int) -> int:
-        """Bytes the pool may take: told on a CPU, on a GPU what `weights` bytes and a largest step leave of our share.
+    def _budget(self, config: EngineConfig) -> int:
+        """Bytes the pool may take: told on a CPU, on a GPU what the weights and a largest step leave of our share.
 
         Nothing else of this process counts as ours, for there may be another engine.
         """
@@ -103,7 +103,8 @@ class ModelRunner:
         torch.cuda.empty_cache()  # then what the step took is free
         free, total = torch.cuda.mem_get_info(self.device)
         coming = step + ROUNDING + (GRAPH_MEMORY if self.captures else 0)
-        return kv_store.gpu_budget(total, free - coming, weights + coming, config.gpu_memory_utilization)
+        own = self.decoder.weights.nbytes + coming
+        return kv_store.gpu_budget(total, free - coming, own, config.gpu_memory_utilization)
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Ticket:

@@ -101,7 +101,8 @@ def as_svg(made: Chart, say: str, colours: Mapping[str, int], title: str = "", b
     top, left, pitch = 50 + 20 * len(told), 52, min(26.0, (WIDTH - 52 - 170) / max(1, made.ticks))
     bars = top + 22 * len(made.rows) + 14
     most = max([d + p for d, p in zip(made.decodes, made.prompts, strict=True)] + [1])
-    scale = 40 / (budget if most <= budget <= 4 * most else most)
+    fits = most <= budget <= 4 * most  # else the bars would be too low to be read
+    scale = 40 / (budget if fits else most)
     out = [text(24, 34, title, 13, weight=600), *(text(24, 56 + 20 * n, line, 14) for n, line in enumerate(told))]
     for at, row in enumerate(made.rows.values()):
         y = top + 22 * at
@@ -128,9 +129,10 @@ def as_svg(made: Chart, say: str, colours: Mapping[str, int], title: str = "", b
                 rect(x + 1, bars + 40 - d - p, pitch - 2, max(p, 1), "url(#hatch)", t.ink2) if prompt else ""]  # fmt: skip
         if pitch >= 18:
             out.append(text(x + pitch / 2, bars + 54, str(decode + prompt), 10.5, t.ink3, anchor="middle"))
-    if made.ticks and most <= budget <= 4 * most:
+    if made.ticks:
+        out.append(text(left - 4, bars + 54, "tokens", 10.5, t.ink2, anchor="end"))
+    if made.ticks and fits:
         end = left + made.ticks * pitch
         out.append(f'<path d="M{left} {bars}H{end:g}" stroke="{t.ink2}" stroke-dasharray="4 3"/>')
         out.append(text(end + 12, bars + 4, f"budget {budget}", 11, t.ink2))
-    out.append(text(left - 4, bars + 54, "tokens", 10.5, t.ink2, anchor="end") if pitch and made.ticks else "")
     return document(WIDTH, bars + 66, out)
